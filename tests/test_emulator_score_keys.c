@@ -16,6 +16,11 @@ static const char sides[] = "local slope = tensor('slope', 'fp32', heads)\n"
                             "score = s - (abs(slope(h)) + 0.1) * abs(i + nk - nq - j)";
 static const char rising[] = "score = 2 * s - 0.3 * abs(j - i) + 0.4 * i";
 static const char leaning[] = "score = s - 0.25 * abs(i - j) + 0.125 * (j - i)";
+/* P of most steps is 0; but for some keys far from the query. */
+static const char steep[] = "score = s - 0.8 * abs(i + nk - nq - j)";
+static const char islands[] =
+    "local bias = tensor('bias', 'fp32', nk)\n"
+    "score = s - 0.8 * abs(i + nk - nq - j) + bias(j) + where(j % 193 == 60, 100, 0)";
 static const char of_keys[] =
     "local of_head, of_all = tensor('of_head', 'fp32', heads, nk), tensor('of_all', 'bf16', nk)\n"
     "score = s + 3 * of_head(h, j) - of_all(j)";
@@ -46,6 +51,18 @@ static const struct {
     {sides, "bf16 d64 hq2 nq300 nk400", CONFIG(64, 64, 1, "multicast=1"), 0},
     {sides, "bf16 d64 hq2 nq64 nk520", CONFIG(64, 64, 1, "direct_store=1 split_keys=1"), 0},
     {sides, "bf16 d64 hq2 nq200 nk264", TURNS, 1e-44}, /* element by element */
+    {steep, "bf16 d16 hq2 nq300 nk600", TURNS, 0},
+    {steep, "bf16 d128 hq2 nq200 nk700 causal", CONFIG(128, 128, 2, "overlap_tiles=1 pingpong=1"),
+     0},
+    {steep, "bf16 d16 hq2 nq300 nk600", CONFIG(64, 64, 1, "multicast=1"), 0},
+    {steep, "bf16 d16 hq2 nq64 nk900", CONFIG(64, 64, 1, "direct_store=1 split_keys=1"), 0},
+    {islands, "bf16 d16 hq2 nq300 nk700", TURNS, 0},
+    {islands, "fp16 d16 hq2 nq300 nk700", CONFIG(192, 64, 2, "overlap_tiles=1 direct_store=1"), 0},
+    {islands, "bf16 d16 hq2 nq300 nk700 causal", CONFIG(256, 64, 1, "pingpong=2 direct_store=1"),
+     0},
+    {islands, "bf16 d16 hq2 nq300 nk700 window", CONFIG(128, 80, 2, "ascending_keys=1"), 0},
+    {islands, "bf16 d16 hq2 nq300 nk700 mask=128x64@0.6", TURNS, 0},
+    {islands, "bf16 d16 hq2 b3 nq700 nk700 ragged", TURNS, 0},
     {rising, "bf16 d64 hq2 nq300 nk384", CONFIG(192, 96, 1, "overlap_tiles=1 direct_store=1"), 0},
     {leaning, "bf16 d64 hq2 nq200 nk240", CONFIG(128, 80, 2, "ascending_keys=1"), 0},
     {of_keys, "fp16 d64 hq4 hkv2 b2 nq200 nk264", TURNS, 0},
@@ -150,6 +167,7 @@ static const struct {
     {false, "the other side", sides, KEYS, "place.side = 1.f", "place.side = -1.f"},
     {false, "only the first key is asked for its side", sides, KEYS,
      ": -float(first_key + BLOCK_N - 1);", ": -float(first_key);"},
+    {false, "P that is not 0 is skipped", sides, KEYS, "ALL_ZEROS = -127.f", "ALL_ZEROS = -7.f"},
     {false, "slopes to 8 bits", sides, KEYS, "pair == 2 ? parts[2] << 16 | parts[1]",
      "pair == 2 ? 0"},
     {false, "infinite terms are split", infinite, KEYS,

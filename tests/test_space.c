@@ -291,7 +291,7 @@ static const char *const by_kind[][2] = {
     {"d64 hq32 b4 nq4096 score=1000000000001", "block_m=256 block_n=64 stages=4 "},
     {"d64 hq32 b4 nq4096 causal score=1000000000001",
      "block_m=128 block_n=128 stages=3 q_stages=2 overlap_tiles=1 pingpong=2"},
-    {"d64 hq32 b4 nq4096 score=1000000000001", "score_in_smem=2"},
+    {"d64 hq32 b4 nq4096 score=1000000000001", "score_in_smem=1"},
     {"d128 hq32 b4 nq4096 score=1000000000001",
      "pingpong=2 integer_max=1 lazy_rescale=1 score_in_smem=2"},
     {"d64 hq32 b4 nq4096 score=2000000000001",

@@ -107,13 +107,11 @@ static const struct favourite favourites[] = {
     {FT_FAVOURED(1, 256, FT_ALWAYS), {TILE(64, 64), .stages = 2, .q_stages = 1}},
 };
 
-/* Whether the products had better add what a score has of each key. For ALiBi they did so as fast
- * as an addition for each element, and a little faster where heads are narrow. */
+/* Whether the products had better add what a score has of each key. For ALiBi they do so as fast as
+ * an addition for each element, and then steps far from the query, whose P are 0, are shorter. */
 static bool adds_keys(const struct ft_request *request) {
   const enum ft_score_kind kind = ft_score_kind_of(request->score);
-  const bool narrow = max_int(request->head_dim, request->head_dim_v) <= 64;
-  return kind == FT_SCORE_KEYS ||
-         (kind == FT_SCORE_SIDES && narrow && !ft_visibility_varies(request));
+  return kind == FT_SCORE_KEYS || (kind == FT_SCORE_SIDES && !ft_visibility_varies(request));
 }
 
 /* Whether blocks of a mask are partial by a function: then steps are unequally long, and
@@ -134,7 +132,7 @@ static bool take_favourite(const struct ft_request *request, const struct ft_arc
                           !has_partial_blocks(request) &&
                           favourites[i].of.when != FT_PLAIN_FEW_SEEN;
     if (!e4m3 && ft_score_kind_of(request->score) == FT_SCORE_TILE)
-      knobs_of.score_in_smem = knobs_of.block_n % 64 == 0 ? 2 : 1;
+      knobs_of.score_in_smem = request->head_dim > 64 && knobs_of.block_n % 64 == 0 ? 2 : 1;
     knobs_of.direct_store |= e4m3 || ft_outputs_are_wide(request);
     if (ft_outputs_are_wide(request) && !knobs_of.overlap_tiles) knobs_of.q_stages = 1;
     knobs_of.integer_max = knobs_of.lazy_rescale = 1;

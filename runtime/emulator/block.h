@@ -74,6 +74,7 @@ struct ft_warpgroup {
 struct ft_barrier {
   int arrived, expected;
   uint32_t warps;     /* a bit for each that has come to bar.sync or bar.arrive */
+  bool all_agree;     /* of those who have come */
   uint32_t *gathered; /* clock of those who have; owned */
 };
 

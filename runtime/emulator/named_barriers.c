@@ -1,4 +1,4 @@
-/* named_barriers.c: bar.sync and bar.arrive, which warps come to as a whole.
+/* named_barriers.c: bar.sync, bar.red and bar.arrive, which warps come to as a whole.
  * in -> out: warps, how many threads there are to be -> those released that wait, ordered behind
  * all who have come. */
 #include "runtime/emulator/named_barriers.h"
@@ -37,6 +37,7 @@ static void open_barrier(struct ft_block *block, struct ft_barrier *barrier, int
     struct ft_thread *const thread = &block->threads[t];
     if (thread->waiting != FT_AT_BARRIER || thread->what != id) continue;
     ft_clocks_acquire(block->shared.clocks, thread->agent, barrier->gathered);
+    ((struct fe_barrier *)thread->record)->agrees = barrier->all_agree;
     ft_release(thread);
   }
   barrier->arrived = 0;
@@ -52,10 +53,12 @@ void ft_named_barrier(struct ft_warp *warp, bool waits, int line) {
   struct ft_barrier *const barrier = &block->barriers[record.id];
   check(warp, barrier, &record, line);
   if (!barrier->gathered) barrier->gathered = ft_need(ft_clock_make(block->shared.clocks));
+  if (barrier->arrived == 0) barrier->all_agree = true;
   for (int lane = 0; lane < FE_WARP; lane++) {
     struct ft_thread *const thread = warp->lanes[lane];
+    if (!((const struct fe_barrier *)thread->record)->agrees) barrier->all_agree = false;
     ft_clocks_release(block->shared.clocks, thread->agent, barrier->gathered);
-    if (waits) ft_wait_at(thread, FT_AT_BARRIER, record.id, line, NULL);
+    if (waits) ft_wait_at(thread, FT_AT_BARRIER, record.id, line, thread->record);
   }
   barrier->expected = record.threads;
   barrier->warps |= 1u << warp->lanes[0]->number / FE_WARP;

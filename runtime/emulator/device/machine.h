@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { FE_ABI = 9 };
+enum { FE_ABI = 10 };
 enum { FE_WARP = 32 };
 /* Dynamic shared memory begins here in the shared window; what lies below is nobody's. */
 enum { FE_SHARED_BASE = 1024, FE_SHARED_MOST = 232448 };
@@ -64,6 +64,7 @@ struct fe_stmatrix {
 
 struct fe_barrier {
   int id, threads;
+  int agrees; /* in: this thread, out: all that have come; 1 where nobody asks */
 };
 
 /* c += A B; fragments as in the PTX manual, "Matrix Fragments for mma.m16n8k16", "mma.m16n8k8" and

@@ -4,10 +4,10 @@
 #include "ptx_common.h"
 
 inline void barrier_sync(int id, int threads, FE_LINE) {
-  fe_barrier record = {id, threads};
+  fe_barrier record = {id, threads, 1};
   fe_machine->warp(FE_BARRIER_SYNC, &record, line);
 }
 inline void barrier_arrive(int id, int threads, FE_LINE) {
-  fe_barrier record = {id, threads};
+  fe_barrier record = {id, threads, 1};
   fe_machine->warp(FE_BARRIER_ARRIVE, &record, line);
 }
