@@ -29,7 +29,9 @@
  *   ScoreColumn score_column_dense(...), float dense_exponent_of(...)
  * and with a tile its TileElement, const TileElement *tile_row(score, head, row, column), where the
  *   row's elements begin that are of this key and those after it, and tile_exponent_of(...), which
- *   takes the element as place.of_tile
+ *   takes the element as place.of_tile; where TMA can load its rows (tile_has_rows), can_be_mapped,
+ *   last_tile_row, and of a step tile_key and tile_place_0 and _1, which with the query are the
+ *   coordinates of its rows
  * where ScorePlace is that of parts/score_numbers.cu.in.
  * Adds nodes to the expression. */
 int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,
