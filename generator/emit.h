@@ -12,6 +12,8 @@
 #define FT_ENTRY_MERGE "fatune_merge_parts"
 /* That of a ragged kernel besides, launched before all others. */
 #define FT_ENTRY_WORK_LIST "fatune_work_list"
+/* That of a forward that takes V by columns besides, launched before it. */
+#define FT_ENTRY_TURN "fatune_turn_values"
 /* Those of a backward besides, launched before and after it. */
 #define FT_ENTRY_PREPARE "fatune_prepare"
 #define FT_ENTRY_CONVERT "fatune_convert"
@@ -25,7 +27,7 @@
 #define FT_ENTRIES                                                                                 \
   {                                                                                                \
     FT_ENTRY_WORK_LIST, FT_ENTRY_PREPARE, FT_ENTRY_RANGES, FT_ENTRY, FT_ENTRY_CONVERT,             \
-        FT_ENTRY_MERGE, FT_ENTRY_LISTS, FT_ENTRY_ORDER, FT_ENTRY_HEADS                             \
+        FT_ENTRY_MERGE, FT_ENTRY_LISTS, FT_ENTRY_ORDER, FT_ENTRY_HEADS, FT_ENTRY_TURN              \
   }
 
 struct ft_origin {

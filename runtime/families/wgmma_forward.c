@@ -289,7 +289,7 @@ static void describe(const struct ft_launch *launch, int kernel,
 
 const struct ft_launch_family ft_wgmma_forward_launch = {.family = &ft_wgmma_forward_family,
                                                          .entries = {[LIST] = FT_ENTRY_WORK_LIST,
-                                                                     [TURN] = FT_ENTRY_PREPARE,
+                                                                     [TURN] = FT_ENTRY_TURN,
                                                                      [MAIN] = FT_ENTRY,
                                                                      [MERGE] = FT_ENTRY_MERGE},
                                                          .kernel_count = KERNELS,
