@@ -41,8 +41,16 @@ static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_budget
   own->smem_do_offset = own->smem_q_offset + k->q_stages * own->q_bytes;
   own->smem_ds_offset = own->smem_do_offset + k->do_stages * own->do_bytes;
   own->smem_dq_offset = own->smem_ds_offset + k->ds_stages * own->ds_bytes;
-  budget->smem_bytes =
+  own->smem_kept_offset =
       own->smem_dq_offset + max_int(1, own->dq_stages) * k->block_m * own->d_pad * WORD;
+  budget->smem_bytes = own->smem_kept_offset + own->kept_stages * own->kept_bytes;
+}
+
+/* Dropout is drawn by warps beside the loader, which leave a bit for each element of a step. With a
+ * score function, where the warpgroup that makes dQ loads, and where those warps add to dQ in
+ * order, consumers draw. */
+static bool draws_apart(const struct ft_request *request, const struct ft_wgmma_backward_knobs *k) {
+  return request->dropout && request->score == 0 && !request->deterministic && !k->loads_beside_dq;
 }
 
 /* A block begins with the same number of registers for each thread, and its warpgroups exchange
@@ -52,7 +60,7 @@ static void share_registers(struct ft_budget *budget, struct ft_wgmma_backward_b
                             const struct ft_wgmma_backward_knobs *k, const struct ft_arch *arch) {
   enum {
     LOADER = 24,
-    LOADER_AND_ADDERS = 32,
+    LOADER_AND_MORE = 32,
     DQ_LEAST = 64,
     DQ_LOADS_LEAST = 72,
     DQ_MOST = 128,
@@ -62,7 +70,9 @@ static void share_registers(struct ft_budget *budget, struct ft_wgmma_backward_b
   const int warpgroups = budget->threads / WARPGROUP;
   budget->launch_regs = arch->regs_per_sm / budget->threads / 8 * 8;
   const int pool = budget->launch_regs * warpgroups;
-  own->loader_regs = k->loads_beside_dq ? 0 : own->dq_stages > 0 ? LOADER_AND_ADDERS : LOADER;
+  own->loader_regs = k->loads_beside_dq                          ? 0
+                     : own->dq_stages > 0 || own->kept_bytes > 0 ? LOADER_AND_MORE
+                                                                 : LOADER;
   const int dq_least = k->loads_beside_dq ? DQ_LOADS_LEAST : DQ_LEAST;
   const int left = pool - own->loader_regs - dq_least;
   own->consumer_regs = min_int(CONSUMER_MOST, left / own->consumers / 8 * 8);
@@ -82,7 +92,8 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
     KV_OPERAND = 4,
     PREPARE_THREADS = 256,
     DQ_THREADS = 128,
-    ADDERS = 2
+    ADDERS = 2,
+    DRAWN_STEPS = 4
   };
   const struct ft_wgmma_backward_knobs *const k = ft_wgmma_backward_knobs(config);
   struct ft_wgmma_backward_budget own = {
@@ -97,6 +108,8 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
       .regs_p = k->block_m / 4,
       .regs_sums = (request->head_dim + request->head_dim_v) / 2,
   };
+  if (draws_apart(request, k))
+    own.kept_stages = DRAWN_STEPS, own.kept_bytes = k->block_n * k->block_m / 8;
   own.d_panels = ft_panels(own.d_pad);
   own.dv_panels = ft_panels(own.dv_pad);
   own.qk_stride = ft_row_stride(own.d_pad, ft_dtype_bytes(request->dtype));

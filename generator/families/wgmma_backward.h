@@ -43,6 +43,8 @@ enum ft_pacing { FT_PACING_NONE, FT_PACING_STAGGERED, FT_PACING_IN_TURNS };
   TEMPLATE(smem_do_offset, "dO stages")                                                            \
   TEMPLATE(smem_ds_offset, "dS stages")                                                            \
   TEMPLATE(smem_dq_offset, "the dQ of a step, in fp32, from where it is added to its sum")         \
+  TEMPLATE(smem_kept_offset, "dropout: which elements of some steps are kept")                     \
+  TEMPLATE(kept_stages, "those steps: drawn beside the loader; 0: by consumers")                   \
   TEMPLATE(loader_regs, "registers of a thread of the loading warpgroup, by setmaxnreg")           \
   TEMPLATE(dq_regs, "registers of a thread that makes dQ, likewise")                               \
   TEMPLATE(consumer_regs, "registers of a consumer's thread, likewise")                            \
@@ -57,6 +59,7 @@ enum ft_pacing { FT_PACING_NONE, FT_PACING_STAGGERED, FT_PACING_IN_TURNS };
   HOST(do_bytes, "of one dO stage")                                                                \
   HOST(k_bytes, "of the K tile")                                                                   \
   HOST(v_bytes, "of the V tile")                                                                   \
+  HOST(kept_bytes, "dropout drawn beside the loader: of the bits of a step")                       \
   HOST(ds_bytes, "of one dS stage")                                                                \
   HOST(regs_kv, "registers for rows of K and V")                                                   \
   HOST(regs_s, "registers for scores")                                                             \

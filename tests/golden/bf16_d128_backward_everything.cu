@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal dropout mask=128x128
 // config   mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1
 // budget   81408 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/pairs.cu.in, parts/ptx_barriers.cu.in, parts/dependent_none.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/rows_of_heads.cu.in, parts/outputs.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order_blocks.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/rows_of_dq.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/pairs.cu.in, parts/ptx_barriers.cu.in, parts/dependent_none.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/rows_of_heads.cu.in, parts/outputs.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order_blocks.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/ds_unit_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/rows_of_dq.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal dropout mask=128x128' --gpu sm_80 --config 'mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -114,7 +114,8 @@ __device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
   return mask;
 }
 
-// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first.
+// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first; with 8 added to a digit, eight times the
+// highest bit of the byte.
 __device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned choice) {
   unsigned r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(choice));
@@ -925,9 +926,16 @@ struct Seed {
   unsigned threshold_pair;                   // the threshold in both halves
 };
 
+__device__ __forceinline__ u64 seed_of(const Dropout &arguments) {
+  return arguments.seed_address ? *arguments.seed_address : arguments.seed;
+}
+
+__device__ __forceinline__ u64 offset_of(const Dropout &arguments) {
+  return arguments.offset_address ? *arguments.offset_address : arguments.offset;
+}
+
 __device__ __forceinline__ Seed find_seed(const Dropout &arguments) {
-  const u64 seed = arguments.seed_address ? *arguments.seed_address : arguments.seed;
-  const u64 offset = arguments.offset_address ? *arguments.offset_address : arguments.offset;
+  const u64 seed = seed_of(arguments), offset = offset_of(arguments);
   return {{uniform(static_cast<unsigned>(seed)),
            uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32))},
           uniform(static_cast<unsigned>(offset)), arguments.threshold * 0x00010001u};
@@ -1090,6 +1098,8 @@ __device__ __forceinline__ float ds_of(float p, float dp, float minus_delta, con
   const bool dropped = __float_as_int(p) < 0;
   return fabsf(p) * ((dropped ? 0.f : dp * arguments.rescale) + minus_delta);
 }
+
+__device__ __forceinline__ float ds_unit(const Dropout &) { return 1.f; }
 
 // ---- tiles in shared memory --------------------------------------------------------------------------
 // A tile is ROWS rows of CHUNKS chunks of 16 bytes. ldmatrix reads eight rows at once and they must fall into
@@ -1469,7 +1479,7 @@ __device__ __forceinline__ void set_first_tickets(const BackwardParams &, const 
 // 16 columns, the pair-th such, of a row of the tile: h says which of the lane's two.
 __device__ __forceinline__ void put_dq(const BackwardParams &params, const QueryTile &, unsigned sdQ, int, int row, int pair,
                                        const float (&low)[4], const float (&high)[4], int h, int lane) {
-  stage_row<QK_STRIDE>(sdQ, row, pair, low, high, h, params.softmax.scale, lane);
+  stage_row<QK_STRIDE>(sdQ, row, pair, low, high, h, params.softmax.scale * ds_unit(params.dropout), lane);
 }
 
 // When all rows of the tile are put, whose first one is q0.
@@ -1651,7 +1661,7 @@ fatune_prepare(const __grid_constant__ Argument argument) {
     for (int lanes = LANES / 2; lanes > 0; lanes /= 2) delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
     if (chunk == 0 && row < BLOCK_M) {
       gStats[row] = lse == MINUS_INFINITY ? -MINUS_INFINITY : lse * 1.44269504f;
-      gStats[BLOCK_M + row] = lse == MINUS_INFINITY ? 0.f : -delta;
+      gStats[BLOCK_M + row] = lse == MINUS_INFINITY ? 0.f : -delta / ds_unit(params.dropout);
       add_to_sink(sink, params, head, lse, -delta);
     }
   }

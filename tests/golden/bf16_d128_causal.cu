@@ -94,7 +94,8 @@ __device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
   return mask;
 }
 
-// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first.
+// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first; with 8 added to a digit, eight times the
+// highest bit of the byte.
 __device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned choice) {
   unsigned r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(choice));

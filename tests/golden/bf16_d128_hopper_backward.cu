@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_dependent.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/rows_of_heads.cu.in, parts/outputs.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/part_sums_none.cu.in, parts/dq_tickets_none.cu.in, parts/rows_of_dq.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_dependent.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/rows_of_heads.cu.in, parts/outputs.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/ds_unit_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/part_sums_none.cu.in, parts/dq_tickets_none.cu.in, parts/rows_of_dq.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_draws_none.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_kept_own.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -46,6 +46,10 @@ constexpr int M_TILES = 1, WARP_KEYS = 16;        // mma tiles of a consumer's w
 constexpr int N_TILES = BLOCK_M / 8;              // queries of a step
 constexpr int PART_QUERIES = BLOCK_M;
 constexpr int DRAWS_AHEAD = 0;  // draws of a step beside the product before its P
+constexpr int DRAWERS = 0;  // warps beside the loader that draw, for all consumers
+constexpr int DRAWS = 0;  // of a step, each for 64 keys and 64 queries
+constexpr int KEPT_WORDS = BLOCK_M / 64;          // of a lane, each step: which elements are kept
+constexpr int KEPT_STAGES = 0;  // steps drawn ahead
 
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
@@ -105,7 +109,8 @@ __device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
   return mask;
 }
 
-// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first.
+// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first; with 8 added to a digit, eight times the
+// highest bit of the byte.
 __device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned choice) {
   unsigned r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(choice));
@@ -1027,6 +1032,8 @@ __device__ __forceinline__ void begin_dp(float (&rDP)[M][N][4], float (&minus_de
 template <int N, class Load> __device__ __forceinline__ void end_dp(float (&)[N][2], Load) {}
 __device__ __forceinline__ float ds_of(float p, float dp, float, const Dropout &) { return p * dp; }
 
+__device__ __forceinline__ float ds_unit(const Dropout &) { return 1.f; }
+
 // ---- tiles in shared memory --------------------------------------------------------------------------
 // A tile is ROWS rows of CHUNKS chunks of 16 bytes. ldmatrix reads eight rows at once and they must fall into
 // distinct banks: rows of whole 128 bytes are swizzled (chunk c of row r lies at c ^ r % 8), others are an odd
@@ -1098,7 +1105,7 @@ __device__ __forceinline__ void set_first_tickets(const BackwardParams &, const 
 // 16 columns, the pair-th such, of a row of the tile: h says which of the lane's two.
 __device__ __forceinline__ void put_dq(const BackwardParams &params, const QueryTile &, unsigned sdQ, int, int row, int pair,
                                        const float (&low)[4], const float (&high)[4], int h, int lane) {
-  stage_row<QK_STRIDE>(sdQ, row, pair, low, high, h, params.softmax.scale, lane);
+  stage_row<QK_STRIDE>(sdQ, row, pair, low, high, h, params.softmax.scale * ds_unit(params.dropout), lane);
 }
 
 // When all rows of the tile are put, whose first one is q0.
@@ -1221,7 +1228,7 @@ fatune_prepare(const __grid_constant__ Argument argument) {
     for (int lanes = LANES / 2; lanes > 0; lanes /= 2) delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
     if (chunk == 0 && row < BLOCK_M) {
       gStats[row] = lse == MINUS_INFINITY ? -MINUS_INFINITY : lse * 1.44269504f;
-      gStats[BLOCK_M + row] = lse == MINUS_INFINITY ? 0.f : -delta;
+      gStats[BLOCK_M + row] = lse == MINUS_INFINITY ? 0.f : -delta / ds_unit(params.dropout);
       add_to_sink(sink, params, head, lse, -delta);
     }
   }
@@ -1242,7 +1249,7 @@ constexpr int STATISTICS = BLOCK_M * 4;           // LSE or -delta of a tile's r
 constexpr int SMEM_LSE = 512, SMEM_DELTA = 1024;
 constexpr int SMEM_K = 2048, SMEM_V = 34816;
 constexpr int SMEM_Q = 67584, SMEM_DO = 100352, SMEM_DS = 133120;
-constexpr int SMEM_DQ = 165888;
+constexpr int SMEM_DQ = 165888, SMEM_KEPT = 198656;
 static_assert(SMEM_K + K_TILE == SMEM_V && SMEM_V + V_TILE == SMEM_Q && SMEM_Q + Q_STAGES * Q_TILE == SMEM_DO &&
               SMEM_DO + DO_STAGES * DO_TILE == SMEM_DS && SMEM_DS + DS_STAGES * DS_TILE == SMEM_DQ,
               "tiles as budgeted");
@@ -1252,7 +1259,8 @@ extern __shared__ __align__(1024) unsigned char shared[];
 // ---- barriers ----
 constexpr int Q_BARRIERS = 3, DO_BARRIERS = Q_BARRIERS + 2 * Q_STAGES, DS_BARRIERS = DO_BARRIERS + 2 * DO_STAGES;
 constexpr int DQ_BARRIERS = DS_BARRIERS + DS_STAGES * (1 + CONSUMERS);
-static_assert(8 * (DQ_BARRIERS + 2 * DQ_STAGES) <= SMEM_LSE, "the barriers have room");
+constexpr int KEPT_BARRIERS = DQ_BARRIERS + 2 * DQ_STAGES + 1;  // behind one of block_tiles_many
+static_assert(8 * (KEPT_BARRIERS + 2 * KEPT_STAGES) <= SMEM_LSE - 8, "the barriers have room");
 
 __device__ __forceinline__ unsigned barrier_at(int number) { return shared_address(shared) + 8 * number; }
 __device__ __forceinline__ unsigned k_full() { return barrier_at(0); }
@@ -1269,6 +1277,10 @@ __device__ __forceinline__ unsigned ds_full(int stage, int consumer) {
 }
 __device__ __forceinline__ unsigned dq_full(int stage) { return barrier_at(DQ_BARRIERS + stage); }
 __device__ __forceinline__ unsigned dq_empty(int stage) { return barrier_at(DQ_BARRIERS + DQ_STAGES + stage); }
+
+// Dropout: what is kept of a step is known.
+__device__ __forceinline__ unsigned kept_full(int stage) { return barrier_at(KEPT_BARRIERS + stage); }
+__device__ __forceinline__ unsigned kept_empty(int stage) { return barrier_at(KEPT_BARRIERS + KEPT_STAGES + stage); }
 
 // By one thread, before any other thread touches a barrier. Of each warp that is done with a tile one lane arrives.
 // LOADS_BESIDE_DQ: where dS of all consumers is full, they are done with Q and dO of the step before, so that nobody need
@@ -1292,6 +1304,10 @@ __device__ __forceinline__ void init_barriers() {
   for (int i = 0; i < DQ_STAGES; ++i) {
     mbarrier_init(dq_full(i), 4);
     mbarrier_init(dq_empty(i), 1);
+  }
+  for (int i = 0; i < KEPT_STAGES && DRAWERS > 0; ++i) {
+    mbarrier_init(kept_full(i), DRAWERS);
+    mbarrier_init(kept_empty(i), 4 * CONSUMERS);
   }
   mbarrier_init_fence();
 }
@@ -1456,6 +1472,10 @@ __device__ __forceinline__ void load_all(const TiledBackwardParams &params) {
   while (!is_over(own.sequence, loader.walk.step)) load_step(params, own, keys, loader);
 }
 
+using KeptOf = DropoutColumns;
+
+__device__ __forceinline__ void draw_all(const BackwardParams &, unsigned) {}
+
 // ---- the dQ warpgroup: dQ += dS K, 64 queries and 64 columns at a time --------------------------------------
 // A warp's 16 rows of the product lie in shared memory as they do in dq_sum, and are added from there by TMA: dq_sum has
 // the accumulators of its lanes side by side. The four warps need not wait for each other.
@@ -1605,14 +1625,37 @@ struct Consumer {
   float rS[1][N_TILES][4];
   float lse[N_TILES][2];     // of this lane's queries, two of each tile
   unsigned rP[N_TILES / 2][1][4];
-  DropoutColumns dropout;
   ScoredKeys<M_TILES> score;
+  KeptOf kept;
 };
 
 // Byte of a lane's row and chunk in a panel, for the k-th pair of chunks: row lane % 16 of the warp's, chunk lane / 16.
 __device__ __forceinline__ unsigned fragment_at(const Consumer &consumer, int k) {
   const int row = consumer.number * 64 + consumer.warp * 16 + consumer.lane % 16;
   return k / 4 * BLOCK_N * 128 + row * 128 + ((k % 4 * 2 + consumer.lane / 16) ^ row % 8) * 16;
+}
+
+// ---- which elements of P are kept: each warp draws for itself --------------------------------------------------------------
+__device__ __forceinline__ KeptOf begin_kept(const BackwardParams &params, int lane) { return begin_dropout(params.dropout, lane); }
+
+__device__ __forceinline__ void begin_kept_step(Consumer &consumer, const BackwardParams &params, const KeyTile &keys,
+                                                const Step &step) {
+  pin_seed(consumer.kept);
+  begin_step(consumer.kept, params.dropout, keys.batch, query_head_of(params.sequence, keys, step));
+}
+
+// first_key: of this consumer.
+__device__ __forceinline__ void draw_ahead_of(Consumer &consumer, const BackwardParams &params, const KeyTile &keys,
+                                              const Step &step, int first_key, bool) {
+  pin_seed(consumer.kept);
+  draw_ahead(consumer.kept, params.dropout, keys.batch, query_head_of(params.sequence, keys, step),
+             first_key + consumer.warp * 16, step.q0);
+}
+
+__device__ __forceinline__ void pass_kept(Consumer &) {}
+
+__device__ __forceinline__ void drop_step(Consumer &consumer, unsigned (&marked)[1][4], int first_key, int first_query, int k) {
+  drop(consumer.rP[k], marked, consumer.kept, first_key, first_query, k);
 }
 
 // ---- P for dS: as it is in registers for dV -------------------------------------------------------------------------
@@ -1719,14 +1762,6 @@ __device__ __forceinline__ void load_lse_ahead(Consumer &consumer, int stage) {
   if (LSE_AHEAD) load_lse(consumer, stage, 0, N_TILES);
 }
 
-// first_key: of this consumer.
-__device__ __forceinline__ void draw_ahead_of(Consumer &consumer, const BackwardParams &params, const KeyTile &keys,
-                                              const Step &step, int first_key) {
-  pin_seed(consumer.dropout);
-  draw_ahead(consumer.dropout, params.dropout, keys.batch, query_head_of(params.sequence, keys, step),
-             first_key + consumer.warp * 16, step.q0);
-}
-
 // P^T = exp(S^T - LSE) as fragments, from the warp's first key and the step's first query on. As its place becomes free, the
 // accumulator of dP begins as -delta.
 __device__ __forceinline__ void exponentiate(Consumer &consumer, float scale_log2, int first_key, int first_query) {
@@ -1741,7 +1776,7 @@ __device__ __forceinline__ void exponentiate(Consumer &consumer, float scale_log
     }
     keep_whole(consumer, k);
     unsigned marked[1][4];
-    drop(consumer.rP[k], marked, consumer.dropout, first_key, first_query, k);
+    drop_step(consumer, marked, first_key, first_query, k);
     weigh(marked, consumer.score, k);
     keep_marked(consumer, marked, k);
     #pragma unroll
@@ -1828,8 +1863,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
   const Ring<Q_STAGES> q_ring = consumer.q_ring, q_next = last_step ? q_ring : next(q_ring);
   const Ring<DO_STAGES> do_next = last_step ? consumer.do_ring : next(consumer.do_ring);
   const int first_key = keys.k0 + consumer.number * 64;
-  pin_seed(consumer.dropout);
-  begin_step(consumer.dropout, params.dropout, keys.batch, query_head_of(params.sequence, keys, step));
+  begin_kept_step(consumer, params, keys, step);
   begin_step(consumer.score, params.sequence, keys.batch, query_head_of(params.sequence, keys, step),
              first_key + consumer.warp * 16, step.sees_whole, consumer.lane);
   let_next_begin(consumer, first_step);
@@ -1873,7 +1907,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
     begin_scores(consumer, q_next.stage);
   }
   load_lse_ahead(consumer, q_next.stage);
-  draw_ahead_of(consumer, params, keys, next_step, first_key);
+  draw_ahead_of(consumer, params, keys, next_step, first_key, !last_step);
   if (!last_step) mbarrier_wait(do_full(do_next.stage), do_next.parity);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
@@ -1912,6 +1946,7 @@ __device__ __forceinline__ void leave_step(Consumer &consumer) {
   mbarrier_wait(ds_empty(consumer.ds_ring.stage), consumer.ds_ring.parity);
   wait_turn(consumer);
   pass_turn(consumer);
+  pass_kept(consumer);
   store_ds(consumer, zeros);
   release(consumer, do_empty(consumer.do_ring.stage));
   release(consumer, q_empty(consumer.q_ring.stage));
@@ -1958,7 +1993,7 @@ __device__ __forceinline__ void store_gradients(const Consumer &consumer, const 
   const BackwardParams &rest = params.rest;
   store_sums(consumer, params.dv, consumer.rdV, dropout_rescale(rest.dropout), SMEM_V, keys);
   mbarrier_wait(k_empty(), 0);
-  store_sums(consumer, params.dk, consumer.rdK, rest.softmax.scale, SMEM_K, keys);
+  store_sums(consumer, params.dk, consumer.rdK, rest.softmax.scale * ds_unit(rest.dropout), SMEM_K, keys);
   if (consumer.warp == 0 && consumer.lane == 0) tma_store_wait_read<0>();
 }
 
@@ -1970,7 +2005,7 @@ __device__ __forceinline__ void begin(Consumer &consumer, const TiledBackwardPar
   consumer.q_ring = {0, 0};
   consumer.do_ring = {0, 0};
   consumer.ds_ring = {0, 1};
-  consumer.dropout = begin_dropout(params.rest.dropout, lane);
+  consumer.kept = begin_kept(params.rest, lane);
 }
 
 // The sums of a tile that some query sees.
@@ -1993,7 +2028,7 @@ __device__ __forceinline__ void sum_tile(Consumer &consumer, const BackwardParam
   mbarrier_wait(q_full(consumer.q_ring.stage), consumer.q_ring.parity);
   begin_scores(consumer, consumer.q_ring.stage);
   load_lse_ahead(consumer, consumer.q_ring.stage);
-  draw_ahead_of(consumer, own, keys, walk.step, first_key);
+  draw_ahead_of(consumer, own, keys, walk.step, first_key, true);
   mbarrier_wait(do_full(consumer.do_ring.stage), consumer.do_ring.parity);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
@@ -2061,6 +2096,7 @@ fatune_kernel(const __grid_constant__ TiledBackwardParams params) {
     registers_release<LOADER_REGISTERS>();
     if (warp == 0 && lane == 0) load_all(params);
     if (warp > 0 && warp <= DQ_STAGES) add_steps(params.rest, warp - 1);
+    if (DRAWERS > 0 && warp > 0) draw_all(params.rest, uniform(threadIdx.x / 32 - 1));
   } else if (warpgroup == (LOADS_BESIDE_DQ ? 0 : 1)) {
     if (DQ_REGISTERS < LAUNCH_REGISTERS) {
       registers_release<DQ_REGISTERS>();

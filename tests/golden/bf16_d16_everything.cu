@@ -94,7 +94,8 @@ __device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
   return mask;
 }
 
-// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first.
+// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first; with 8 added to a digit, eight times the
+// highest bit of the byte.
 __device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned choice) {
   unsigned r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(choice));
@@ -1082,9 +1083,16 @@ struct Seed {
   unsigned threshold_pair;                   // the threshold in both halves
 };
 
+__device__ __forceinline__ u64 seed_of(const Dropout &arguments) {
+  return arguments.seed_address ? *arguments.seed_address : arguments.seed;
+}
+
+__device__ __forceinline__ u64 offset_of(const Dropout &arguments) {
+  return arguments.offset_address ? *arguments.offset_address : arguments.offset;
+}
+
 __device__ __forceinline__ Seed find_seed(const Dropout &arguments) {
-  const u64 seed = arguments.seed_address ? *arguments.seed_address : arguments.seed;
-  const u64 offset = arguments.offset_address ? *arguments.offset_address : arguments.offset;
+  const u64 seed = seed_of(arguments), offset = offset_of(arguments);
   return {{uniform(static_cast<unsigned>(seed)),
            uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32))},
           uniform(static_cast<unsigned>(offset)), arguments.threshold * 0x00010001u};

@@ -2,7 +2,7 @@
 // request  backward bf16 d64
 // config   mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1
 // budget   99328 bytes of shared memory, 256 threads, about 168 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/pairs.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_dependent.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/rows_of_heads.cu.in, parts/outputs.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/rows_of_dq.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/pairs.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_dependent.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/rows_of_heads.cu.in, parts/outputs.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/ds_unit_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/rows_of_dq.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d64 nq1' --gpu sm_90 --config 'mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -114,7 +114,8 @@ __device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
   return mask;
 }
 
-// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first.
+// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first; with 8 added to a digit, eight times the
+// highest bit of the byte.
 __device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned choice) {
   unsigned r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(choice));
@@ -873,6 +874,8 @@ __device__ __forceinline__ void begin_dp(float (&rDP)[M][N][4], float (&minus_de
 template <int N, class Load> __device__ __forceinline__ void end_dp(float (&)[N][2], Load) {}
 __device__ __forceinline__ float ds_of(float p, float dp, float, const Dropout &) { return p * dp; }
 
+__device__ __forceinline__ float ds_unit(const Dropout &) { return 1.f; }
+
 // ---- tiles in shared memory --------------------------------------------------------------------------
 // A tile is ROWS rows of CHUNKS chunks of 16 bytes. ldmatrix reads eight rows at once and they must fall into
 // distinct banks: rows of whole 128 bytes are swizzled (chunk c of row r lies at c ^ r % 8), others are an odd
@@ -1255,7 +1258,7 @@ __device__ __forceinline__ void set_first_tickets(const BackwardParams &, const 
 // 16 columns, the pair-th such, of a row of the tile: h says which of the lane's two.
 __device__ __forceinline__ void put_dq(const BackwardParams &params, const QueryTile &, unsigned sdQ, int, int row, int pair,
                                        const float (&low)[4], const float (&high)[4], int h, int lane) {
-  stage_row<QK_STRIDE>(sdQ, row, pair, low, high, h, params.softmax.scale, lane);
+  stage_row<QK_STRIDE>(sdQ, row, pair, low, high, h, params.softmax.scale * ds_unit(params.dropout), lane);
 }
 
 // When all rows of the tile are put, whose first one is q0.
@@ -1438,7 +1441,7 @@ fatune_prepare(const __grid_constant__ Argument argument) {
     for (int lanes = LANES / 2; lanes > 0; lanes /= 2) delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
     if (chunk == 0 && row < BLOCK_M) {
       gStats[row] = lse == MINUS_INFINITY ? -MINUS_INFINITY : lse * 1.44269504f;
-      gStats[BLOCK_M + row] = lse == MINUS_INFINITY ? 0.f : -delta;
+      gStats[BLOCK_M + row] = lse == MINUS_INFINITY ? 0.f : -delta / ds_unit(params.dropout);
       add_to_sink(sink, params, head, lse, -delta);
     }
   }

@@ -51,7 +51,10 @@ inline float high_half(unsigned pair) {
 inline unsigned prmt(unsigned a, unsigned b, unsigned choice) {
   const unsigned long long bytes = static_cast<unsigned long long>(b) << 32 | a;
   unsigned r = 0;
-  for (int i = 0; i < 4; i++) r |= (bytes >> (choice >> 4 * i & 7) * 8 & 0xFF) << 8 * i;
+  for (int i = 0; i < 4; i++) {
+    const unsigned digit = choice >> 4 * i & 0xF, byte = bytes >> (digit & 7) * 8 & 0xFF;
+    r |= (digit < 8 ? byte : byte < 0x80 ? 0 : 0xFF) << 8 * i;
+  }
   return r;
 }
 
