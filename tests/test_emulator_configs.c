@@ -86,6 +86,8 @@ static const struct {
     {"", "backward bf16 d24 nq200 nk130 causal", HOPPER(64, 128, 2, 2, 2) " loads_beside_dq=1"},
     {"", "backward bf16 d16 dv40 hq4 hkv2 nq70 nk130", HOPPER(64, 128, 2, 2, 2) " kv_in_regs=1"},
     {"", "backward fp16 d16 hq2 nq130 nk200 causal dropout", HOPPER(64, 192, 2, 2, 1)},
+    {"", "backward fp16 d16 hq4 hkv1 nq200 causal",
+     HOPPER(64, 192, 3, 3, 2) " loads_beside_dq=1 direct_store=1 pacing=1"},
     {"", "backward fp16 d16 nq400 nk130",
      HOPPER(64, 128, 3, 3, 2) " loads_beside_dq=1 kv_in_regs=1 early_scores=1 pacing=2"},
     {"", "backward fp16 d16 nq200 nk200 causal=top-left",

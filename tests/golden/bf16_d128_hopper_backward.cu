@@ -2016,13 +2016,18 @@ __device__ __forceinline__ void sum_tile(Consumer &consumer, const BackwardParam
   keep_rows(consumer, turn);
   wait_to_begin(consumer, turn);
   const int first_key = keys.k0 + consumer.number * 64;
+  bool first_step = true;
   #pragma unroll 1
   while (!is_over(sequence, walk.step) && is_unseen(own, first_key, walk.step)) {
+    if (CONSUMERS > 2) {     // they may be more steps than dS has stages: the consumer behind this one must make its dS of them, too
+      let_next_begin(consumer, first_step);
+      first_step = false;
+    }
     leave_step(consumer);
     advance(sequence, own.visibility, keys, walk);
   }
   if (HAS_UNSEEN_STEPS && is_over(sequence, walk.step)) {
-    let_next_begin(consumer, true);
+    let_next_begin(consumer, first_step);
     return;
   }
   mbarrier_wait(q_full(consumer.q_ring.stage), consumer.q_ring.parity);
@@ -2032,7 +2037,6 @@ __device__ __forceinline__ void sum_tile(Consumer &consumer, const BackwardParam
   mbarrier_wait(do_full(consumer.do_ring.stage), consumer.do_ring.parity);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
-  bool first_step = true;
   #pragma unroll 1
   do {
     const Step step = walk.step;
