@@ -8,6 +8,7 @@
 
 #include "generator/model/choice.h"
 #include "generator/rules.h"
+#include "generator/space.h"
 #include "generator/status.h"
 #include "runtime/device.h"
 #include "runtime/scores.h"
