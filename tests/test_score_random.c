@@ -298,7 +298,8 @@ END_TEST
 
 static const char prelude[] =
     "#include <math.h>\n#include <stdlib.h>\n#include <string.h>\n"
-    "#define __device__\n#define __forceinline__ inline\n#define __align__(n) alignas(n)\n"
+    "typedef unsigned long long u64;\n#define __device__\n#define __forceinline__ inline\n#define "
+    "__align__(n) alignas(n)\n"
     "template <class T> static void pin(T &) {}\n"
     "static float ex2(float x) { return exp2f(x); }\n"
     "static float lg2(float x) { return log2f(x); }\n"

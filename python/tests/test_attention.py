@@ -27,8 +27,8 @@ class Launch(ctypes.Structure):
 
     _fields_ = [("count", ctypes.c_int), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
                 ("smem", ctypes.c_uint), ("stream", ctypes.c_void_p),
-                ("maps", ctypes.c_uint64 * 64),  # four tensor maps: the GPU is a Hopper
-                ("words", ctypes.c_uint64 * 448),
+                ("maps", ctypes.c_uint64 * 80),  # five tensor maps: the GPU is a Hopper
+                ("words", ctypes.c_uint64 * 432),
                 ("order", ctypes.c_char * 16), ("grids", ctypes.c_uint * 3),
                 ("threads", ctypes.c_uint * 3)]
 

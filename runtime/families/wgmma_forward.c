@@ -249,6 +249,7 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
   if (page > 0) FT_TRY(map_pages(&tensors[1], slotted, &tiled->rest.pages, page));
   int count = FT_COUNT(tensors) - 1 - ft_outputs_are_wide(request); /* stored from registers */
   struct ft_score_tile tile;
+  tiled->of_score = (struct ft_tensor_map){0};
   if (reads_rows(&tile, launch))
     tensors[count++] =
         (struct ft_mapped){"captured", &tiled->of_score, &tile.tensor, tile.columns, tile.rows,
