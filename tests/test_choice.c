@@ -81,12 +81,11 @@ END_TEST
 /* What the benchmarks run was tuned, and is the default. */
 START_TEST(rows_of_the_benchmarks_keep_their_defaults) {
   static const char *const passes[] = {"forward", "backward"};
-  static const char *const sizes[] = {"d64 hq32 b32 nq512",   "d64 hq32 b4 nq4096",
-                                      "d64 hq32 nq16384",     "d128 hq16 b32 nq512",
-                                      "d128 hq16 b16 nq1024", "d128 hq16 b4 nq4096",
-                                      "d128 hq16 nq16384",    "d256 hq8 b16 nq1024",
-                                      "d256 hq8 b2 nq8192",   "d128 hq32 hkv8 b4 nq4096",
-                                      "d128 hq64 hkv8 nq16384"};
+  static const char *const sizes[] = {
+      "d64 hq32 b32 nq512",       "d64 hq32 b4 nq4096",    "d64 hq32 nq16384",
+      "d128 hq16 b32 nq512",      "d128 hq16 b16 nq1024",  "d128 hq16 b4 nq4096",
+      "d128 hq16 nq16384",        "d256 hq8 b16 nq1024",   "d256 hq8 b2 nq8192",
+      "d128 hq32 hkv8 b4 nq4096", "d128 hq64 hkv8 nq16384"};
   static const char *const decodes[] = {"forward bf16 d128 hq32 hkv8 b16 nq1 nk8192",
                                         "forward bf16 d128 hq32 hkv8 b64 nq1 nk4096",
                                         "forward bf16 d128 hq32 hkv8 nq1 nk65536",

@@ -7,8 +7,8 @@
  * predictions is one that errs in its favour. So it decides where it sees a clear gain: the margins
  * come with the fit.
  *
- * Asked are the configs that differ from a family's default in a knob or two. The prediction by hand
- * is cheap and puts the most promising in front, and the fit ranks these. */
+ * Asked are the configs that differ from a family's default in a knob or two. The prediction by
+ * hand is cheap and puts the most promising in front, and the fit ranks these. */
 #include "generator/model/choice.h"
 
 #include <string.h>

@@ -11,7 +11,8 @@
 int ft_model_choose(const struct ft_request *request, const struct ft_arch *arch,
                     const struct ft_score_costs *score, struct ft_config *config, double *gain);
 
-/* How much faster than the ranker's default a config must be predicted to be, for it to be taken. */
+/* How much faster than the ranker's default a config must be predicted to be, for it to be taken.
+ */
 double ft_choice_margin(const struct ft_ranker *ranker, const struct ft_config *config);
 
 #endif

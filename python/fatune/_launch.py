@@ -421,6 +421,7 @@ class Call:
         size = plan.workspace_for(arguments)
         workspace = self._lend(arguments, size, allocate)
         self._run(plan, arguments)
+        del workspace  # not before
         if self.kept:
             of_tensors = [(place(name), *self._axes) if name == "dout" else place(name) for name in (*tensors, "lse", "dlse")]
             of_tensors += [*self._captured_places(), *places(self._captured, "gradient", gradients)]
