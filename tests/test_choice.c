@@ -7,12 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache/trial.h"
 #include "generator/model/choice.h"
 #include "generator/model/fit.h"
-#include "generator/model/rates.h"
 #include "generator/space.h"
 #include "tests/generator_cases.h"
+#include "tests/recorded_trials.h"
 
 static const char *const requests[] = {
     "forward bf16 d64 hq8 nq2172",
@@ -110,34 +109,6 @@ START_TEST(rows_of_the_benchmarks_keep_their_defaults) {
 }
 END_TEST
 
-struct recorded {
-  int section;
-  struct ft_trial trial;
-  double us;
-};
-
-static int read_recorded(struct recorded *list, int most, const struct ft_arch *arch) {
-  int count = 0, section = 0;
-  char *line = NULL;
-  size_t room = 0;
-  FILE *const file = fopen(FATUNE_SOURCE_DIR "/generator/model/fit/nvidia-h200.trials", "re");
-  ck_assert_ptr_nonnull(file);
-  while (getline(&line, &room, file) >= 0) {
-    ck_assert_int_lt(count, most);
-    line[strcspn(line, "\n")] = '\0';
-    section += line[0] == '#';
-    if (line[0] == '#' || ft_trial_parse(&list[count].trial, line) != FT_OK ||
-        !ft_outcome_ran(list[count].trial.outcome) || !(list[count].trial.median_us > 0))
-      continue;
-    list[count].section = section;
-    list[count].us = ft_trial_us_at(&list[count].trial, ft_cycles_per_us(arch));
-    count++;
-  }
-  fclose(file);
-  free(line);
-  return count;
-}
-
 /* The shortest time of a config where the trial at `of` was measured; 0: it was not. */
 static double shortest(const struct recorded *list, int count, const struct recorded *of,
                        const struct ft_config *config) {
@@ -155,12 +126,10 @@ static double shortest(const struct recorded *list, int count, const struct reco
 /* The fit has seen these trials: this is no figure of how good it is, but says that what is known
  * to be slower is not chosen. */
 START_TEST(no_choice_is_slower_where_both_were_measured) {
-  enum { MOST = 20000 };
   static const double SLOWER = 1.03;
   const struct ft_arch h200 = known_gpu("h200");
-  struct recorded *const list = calloc(MOST, sizeof *list);
-  ck_assert_ptr_nonnull(list);
-  const int count = read_recorded(list, MOST, &h200);
+  struct recorded *list;
+  const int count = read_recorded(&list, &h200);
   int both = 0;
   for (int n = 0; n < count; ++n) {
     const struct ft_request *const request = &list[n].trial.request;

@@ -3,17 +3,15 @@
 #include "tests/suites.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache/trial.h"
 #include "generator/lua_host.h"
 #include "generator/space.h"
 #include "generator/status.h"
 #include "generator/model/fit.h"
 #include "generator/model/ranker.h"
-#include "generator/model/rates.h"
+#include "tests/recorded_trials.h"
 
 static struct ft_arch arch_of(const char *name) {
   struct ft_lua *lua;
@@ -94,9 +92,8 @@ START_TEST(what_was_not_measured_stays_by_hand) {
 END_TEST
 
 struct timed {
-  int section;
-  struct ft_trial trial;
-  double measured_us, us;
+  struct recorded of;
+  double us; /* predicted */
 };
 
 /* Pairs of a group in the order measured less those in the other, of all such pairs. fit.py
@@ -106,11 +103,11 @@ static double order_kept(const struct timed *list, int count, const struct ft_fa
   for (int a = 0; a < count; a++) {
     for (int b = 0; b < a; b++) {
       const struct timed *const x = &list[a], *const y = &list[b];
-      if (x->section != y->section || x->trial.config.family != family ||
-          y->trial.config.family != family ||
-          memcmp(&x->trial.request, &y->trial.request, sizeof x->trial.request) != 0)
+      if (x->of.section != y->of.section || x->of.trial.config.family != family ||
+          y->of.trial.config.family != family ||
+          memcmp(&x->of.trial.request, &y->of.trial.request, sizeof x->of.trial.request) != 0)
         continue;
-      const double both = (x->measured_us - y->measured_us) * (x->us - y->us);
+      const double both = (x->of.us - y->of.us) * (x->us - y->us);
       kept += (both > 0) - (both < 0);
       all++;
     }
@@ -118,43 +115,31 @@ static double order_kept(const struct timed *list, int count, const struct ft_fa
   return all > 0 ? (double)kept / (double)all : 0;
 }
 
-static int read_timed(struct timed *list, int most, const struct ft_arch *arch) {
-  int count = 0, section = 0;
-  char *line = NULL;
-  size_t room = 0;
-  FILE *const file = fopen(FATUNE_SOURCE_DIR "/generator/model/fit/nvidia-h200.trials", "re");
-  ck_assert_ptr_nonnull(file);
-  while (getline(&line, &room, file) >= 0) {
-    struct timed *const it = &list[count];
-    ck_assert_int_lt(count, most);
-    line[strcspn(line, "\n")] = '\0';
-    section += line[0] == '#';
-    if (line[0] == '#' || ft_trial_parse(&it->trial, line) != FT_OK ||
-        !ft_outcome_ran(it->trial.outcome) || !(it->trial.median_us > 0) ||
-        ft_config_out_of_range(&it->trial.config) != NULL)
-      continue;
-    it->section = section;
-    it->measured_us = ft_trial_us_at(&it->trial, ft_cycles_per_us(arch));
-    if (it->trial.request.score != 0) continue;
+/* Those without a score, whose configs the search may try. */
+static int predict_recorded(struct timed *list, const struct recorded *recorded, int count,
+                            const struct ft_arch *arch) {
+  int kept = 0;
+  for (int n = 0; n < count; n++) {
+    const struct ft_trial *const trial = &recorded[n].trial;
+    if (ft_config_out_of_range(&trial->config) != NULL || trial->request.score != 0) continue;
     struct ft_ranker ranker;
-    ck_assert_int_eq(ft_ranker_open(&ranker, &it->trial.request, arch, NULL), FT_OK);
-    const struct ft_prediction by_hand = ft_ranker_by_hand(&ranker, &it->trial.config);
-    it->us = ft_ranker_us(&ranker, &it->trial.config, &by_hand);
-    count++;
+    ck_assert_int_eq(ft_ranker_open(&ranker, &trial->request, arch, NULL), FT_OK);
+    const struct ft_prediction by_hand = ft_ranker_by_hand(&ranker, &trial->config);
+    list[kept++] = (struct timed){recorded[n], ft_ranker_us(&ranker, &trial->config, &by_hand)};
   }
-  fclose(file);
-  free(line);
-  return count;
+  return kept;
 }
 
 /* If this fails, a model, its features, the defaults or the trials are no longer those that the
  * trees were fitted by: fit.py makes these anew. */
 START_TEST(figures_are_of_this_model) {
-  enum { MOST = 20000 };
   const struct ft_arch arch = arch_of("h200");
-  struct timed *const list = calloc(MOST, sizeof *list);
+  struct recorded *trials;
+  struct timed *const list = calloc(RECORDED_MOST, sizeof *list);
   ck_assert_ptr_nonnull(list);
-  const int count = read_timed(list, MOST, &arch);
+  const int all = read_recorded(&trials, &arch);
+  const int count = predict_recorded(list, trials, all, &arch);
+  free(trials);
   ck_assert_int_gt(count, 500);
   for (int n = 0; ft_family_at(n) != NULL; n++) {
     const struct ft_family *const family = ft_family_at(n);
