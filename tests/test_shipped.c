@@ -125,17 +125,22 @@ START_TEST(own_measurements_go_first) {
 }
 END_TEST
 
-/* One octave away as BESIDE is. */
-START_TEST(a_decode_takes_the_winner_of_its_own_bucket_alone) {
+/* A store whose layer holds this trial alone. */
+static struct ft_store *open_with_trial(const struct ft_trial *trial) {
   char path[128];
-  const struct ft_trial trial = make_trial(DECODE " nk4096", CLASS_H200, 2, 100);
-  snprintf(path, sizeof path, "%s/decode.fatune", fixture.root);
-  snprintf(fixture.folder, sizeof fixture.folder, "%s/a_fifth", fixture.root);
-  export_trial(&trial, path);
+  snprintf(path, sizeof path, "%s/alone.fatune", fixture.root);
+  snprintf(fixture.folder, sizeof fixture.folder, "%s/a_third", fixture.root);
+  export_trial(trial, path);
   free(layer.data);
   layer = read_bytes(path);
-  snprintf(fixture.folder, sizeof fixture.folder, "%s/a_sixth", fixture.root);
-  struct ft_store *const store = open_with_layer();
+  snprintf(fixture.folder, sizeof fixture.folder, "%s/a_fourth", fixture.root);
+  return open_with_layer();
+}
+
+/* One octave away as BESIDE is. */
+START_TEST(a_decode_takes_the_winner_of_its_own_bucket_alone) {
+  const struct ft_trial trial = make_trial(DECODE " nk4096", CLASS_H200, 2, 100);
+  struct ft_store *const store = open_with_trial(&trial);
   assert_chosen(choose(store, DECODE " nk4000"), FT_HIT_SHIPPED, 2);
   assert_chosen(choose(store, DECODE " nk8192"), FT_HIT_DEFAULT, 0);
   ft_store_close(store);
@@ -146,15 +151,8 @@ END_TEST
  * or after the default has become another. */
 START_TEST(a_default_that_won_is_told_from_other_winners) {
   struct ft_trial trial = make_trial(NEARBY, CLASS_H200, 2, 100);
-  char path[128];
   trial.is_default = 1;
-  snprintf(path, sizeof path, "%s/default.fatune", fixture.root);
-  snprintf(fixture.folder, sizeof fixture.folder, "%s/a_third", fixture.root);
-  export_trial(&trial, path);
-  free(layer.data);
-  layer = read_bytes(path);
-  snprintf(fixture.folder, sizeof fixture.folder, "%s/a_fourth", fixture.root);
-  struct ft_store *const store = open_with_layer();
+  struct ft_store *const store = open_with_trial(&trial);
   assert_chosen(choose(store, NEARBY), FT_HIT_SHIPPED, 2);
   ck_assert(choose(store, NEARBY).default_won);
   assert_chosen(choose(store, BESIDE), FT_HIT_SHIPPED, 2);
