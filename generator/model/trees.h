@@ -1,6 +1,6 @@
 /* trees.h: boosted trees as data, and their sum.
  * in -> out: features -> the logarithm of a factor on a prediction.
- * A tree asks the same few questions of everybody, so its leaf is found without a branch. */
+ * A tree asks the same few questions of every config, so its leaf is found without a branch. */
 #ifndef GENERATOR_TREES_H
 #define GENERATOR_TREES_H
 
