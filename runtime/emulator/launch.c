@@ -220,7 +220,7 @@ static int make_block(struct ft_block *block, const struct ft_emulated_launch *l
     return ft_fail(FT_E_MEMORY, "no memory for a block");
   for (int t = 0; t < threads; t++) FT_TRY(make_thread(block, t));
   return ft_shared_make(&block->shared, launch->kernel->shared, launch->shared_bytes, threads,
-                        clocks, block->rank);
+                        clocks, block->rank, launch->kernel->sees_plain != 0);
 }
 
 static int make_cluster(struct ft_cluster *cluster, const struct ft_emulated_launch *launch) {

@@ -12,10 +12,13 @@
 enum { NOISE = 0xCB };
 
 int ft_shared_make(struct ft_shared_memory *shared, unsigned char *bytes, uint32_t size,
-                   int threads, struct ft_clocks *clocks, int rank) {
+                   int threads, struct ft_clocks *clocks, int rank, bool sees_plain) {
   const size_t granules = size / FT_GRANULE + 1;
-  *shared = (struct ft_shared_memory){
-      .bytes = bytes, .size = size, .first_agent = rank * clocks->block_agents, .clocks = clocks};
+  *shared = (struct ft_shared_memory){.bytes = bytes,
+                                      .size = size,
+                                      .first_agent = rank * clocks->block_agents,
+                                      .sees_plain = sees_plain,
+                                      .clocks = clocks};
   shared->warps = (threads + FE_WARP - 1) / FE_WARP;
   shared->slots = shared->warps + threads / FT_WARPGROUP + 1 + clocks->blocks;
   shared->granules = calloc(granules, sizeof *shared->granules);
@@ -179,7 +182,7 @@ const char *ft_shared_write_by(struct ft_shared_memory *shared, const struct ft_
   for (size_t n = begin; n < end; n++) {
     struct ft_granule *const g = &shared->granules[n];
     if (g->use != FT_PLAIN) return taken(shared, n, "writes", what);
-    if (by->atomic && !g->writer) return unwritten(n, "updates", what);
+    if (by->atomic && shared->sees_plain && !g->writer) return unwritten(n, "updates", what);
     const bool in_turns = by->atomic && g->atomic;
     if (g->writer && !in_turns && !ft_is_before(g->writer, by->clock))
       return conflict(shared, n, "writes", g->writer, "writes", g->written_line, what);

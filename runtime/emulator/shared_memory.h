@@ -37,6 +37,8 @@ struct ft_shared_memory {
   unsigned char *kept; /* owned: for them while another block of the cluster runs; NULL: no other */
   int first_agent;     /* that of the block's first thread */
   int warps;
+  bool sees_plain; /* plain stores are seen; else what looks unwritten to an atomic may have been
+                      written */
   struct ft_clocks *clocks;    /* the cluster's */
   struct ft_granule *granules; /* [size / FT_GRANULE] */
   int slots;                   /* one for each warp, each warpgroup's products, TMA's stores, and
@@ -48,7 +50,7 @@ struct ft_shared_memory {
 /* For the block of this rank. FT_E_MEMORY. bytes, the kernel's array, stays the caller's; of
  * several blocks in a cluster the first one's are there, the others' are `kept`. */
 int ft_shared_make(struct ft_shared_memory *shared, unsigned char *bytes, uint32_t size,
-                   int threads, struct ft_clocks *clocks, int rank);
+                   int threads, struct ft_clocks *clocks, int rank, bool sees_plain);
 void ft_shared_free(struct ft_shared_memory *shared);
 /* A new block: nothing written, noise everywhere. */
 void ft_shared_reset(struct ft_shared_memory *shared);
