@@ -100,42 +100,54 @@ static int run_plan(void *payload, const fatune_arguments *arguments) {
 }
 
 /* The run's own failure is a finding, any other one of the lab. */
-static void check(struct emulator_run *run, struct ft_problem *problem, fatune_plan *plan) {
+static void check(struct emulator_run *run, struct ft_problem *problem, fatune_plan *plan,
+                  bool explain) {
   enum { ALL_ROWS = 1 << 20, THREADS = 1 };
   const struct ft_problem_run runner = {run_plan, plan, NULL, false};
   assert_ok(ft_problem_fit(problem, plan));
   run->status = ft_problem_check(problem, &runner, ALL_ROWS, THREADS, &run->comparison);
-  if (run->status != FT_OK || run->comparison.error_ratio <= 1) return;
+  if (!explain || run->status != FT_OK || run->comparison.error_ratio <= 1) return;
   if (ft_problem_explain(problem, run_plan, plan, &run->explanation) != FT_OK)
     ft_text_add(&run->explanation, "no explanation: %s\n", ft_detail());
 }
 
-void emulator_run_plan(struct emulator_run *run, fatune_session *session,
-                       const struct ft_problem_options *options, fatune_plan *plan) {
+static void run_of_plan(struct emulator_run *run, fatune_session *session,
+                        const struct ft_problem_options *options, fatune_plan *plan, bool explain) {
   struct ft_problem_options kept = *options;
   struct ft_problem *problem;
   *run = (struct emulator_run){.explanation = FT_TEXT_INIT};
   kept.keep_host = true;
   assert_ok(ft_problem_make(&problem, session, &kept));
   assert_ok(ft_session_enter(session));
-  check(run, problem, plan);
+  check(run, problem, plan, explain);
   if (run->status != FT_OK) snprintf(run->fault, sizeof run->fault, "%s", ft_detail());
   ft_session_leave(session);
   ft_problem_free(problem);
 }
 
-void emulator_run(struct emulator_run *run, fatune_session *session,
-                  const struct ft_problem_options *options, const char *config) {
+void emulator_run_plan(struct emulator_run *run, fatune_session *session,
+                       const struct ft_problem_options *options, fatune_plan *plan) {
+  run_of_plan(run, session, options, plan, true);
+}
+
+static void run_of_config(struct emulator_run *run, fatune_session *session,
+                          const struct ft_problem_options *options, const char *config,
+                          bool explain) {
   char *const text = emulator_request_text(&options->request);
   fatune_plan *plan;
   *run = (struct emulator_run){.explanation = FT_TEXT_INIT};
   run->status = make_plan(&plan, session, text, config);
   if (run->status == FT_OK)
-    emulator_run_plan(run, session, options, plan);
+    run_of_plan(run, session, options, plan, explain);
   else
     snprintf(run->fault, sizeof run->fault, "%s", ft_detail());
   fatune_plan_free(plan);
   free(text);
+}
+
+void emulator_run(struct emulator_run *run, fatune_session *session,
+                  const struct ft_problem_options *options, const char *config) {
+  run_of_config(run, session, options, config, true);
 }
 
 void emulator_run_free(struct emulator_run *run) {
@@ -347,7 +359,9 @@ bool emulator_sees(const struct planted *planted, const struct ft_problem_option
   bool seen = false;
   for (int n = 0; n < problems && !seen; n++, one.seed++) {
     struct emulator_run run;
-    emulator_run_alone(&run, planted->folder, &one, config);
+    fatune_session *const session = emulator_open("h200", planted->folder);
+    run_of_config(&run, session, &one, config, false); /* an explanation is many runs more */
+    fatune_session_close(session);
     ck_assert_int_ne(run.status, FT_E_COMPILE);
     seen = !(run.status == FT_OK && run.comparison.error_ratio <= 1);
     emulator_run_free(&run);
