@@ -39,8 +39,8 @@ static int next_value(const struct ft_knob *knob, unsigned taken, int at) {
  * Behind the last comes the first again, and false. */
 static bool turn(const struct ft_family *family, unsigned turned, const unsigned *taken,
                  int *digits) {
-  for (int i = family->knob_count - 1; i >= 0; --i) {
-    if (!(turned >> i & 1)) continue;
+  for (int i = FT_KNOBS_MOST - 1; i >= 0; --i) {
+    if (i >= family->knob_count || !(turned >> i & 1)) continue;
     digits[i] = next_value(&family->knobs[i], taken[i], digits[i] + 1);
     if (digits[i] < family->knobs[i].searched_count) return true;
     digits[i] = next_value(&family->knobs[i], taken[i], 0);

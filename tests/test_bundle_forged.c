@@ -18,8 +18,8 @@ static void tear_down(void) {
 static const char *const damages[] = {
     "UPDATE recipes SET source = randomblob(32)", "UPDATE recipes SET identity = zeroblob(32)",
     "UPDATE recipes SET source = x'00'", "UPDATE recipes SET identity = 7",
-    "UPDATE recipes SET (source, identity) = "
-    "(SELECT r.source, r.identity FROM recipes r WHERE r.id <> recipes.id)"};
+    ("UPDATE recipes SET (source, identity) = "
+     "(SELECT r.source, r.identity FROM recipes r WHERE r.id <> recipes.id)")};
 
 START_TEST(a_damaged_recipe_is_a_miss_and_told) {
   struct ft_bundle_verdict verdict;

@@ -82,11 +82,12 @@ static void ask_neighbours(struct search *search, const struct ft_config *from) 
   }
 }
 
-/* Of a family's neighbours the one with the least time by the fit. */
+/* Of a family's neighbours the one with the least time by the fit; `from` where it has none. */
 static double best_of(struct search *search, const struct ft_config *from,
                       struct ft_config *config) {
   double least = 0;
   search->count = 0;
+  *config = *from;
   ask_neighbours(search, from);
   for (int n = 0; n < search->count; n++) {
     const struct asked *const it = &search->list[n];

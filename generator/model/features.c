@@ -123,7 +123,7 @@ void ft_config_features(struct ft_features *features, const struct ft_modelled *
   f[FT_FEATURE_registers] = (float)budget.regs_estimate / (float)fmax(1, budget.regs_limit);
   f[FT_FEATURE_smem] = (float)budget.smem_bytes / 1024;
   f[FT_FEATURE_occupancy] = (float)prediction->occupancy;
-  f[FT_FEATURE_warps] = (float)(budget.threads / 32 * resident);
+  f[FT_FEATURE_warps] = (float)(budget.threads / 32.0 * resident);
   f[FT_FEATURE_us] = octaves(us);
   f[FT_FEATURE_mma_share] = (float)(prediction->mma_us / us);
   f[FT_FEATURE_exp_share] = (float)(prediction->exp_us / us);

@@ -264,17 +264,19 @@ int ft_score_exponent(struct ft_score *score, int lowered_score, struct ft_expon
     exponent->sigmoid_alone = stands_alone(&general);
   }
   exponent->adds_by_key = adds_by_key(&general);
-  exponent->has_sides = general.absolute != 0;
-  if (exponent->has_sides) {
+  if (general.absolute != 0) {
     struct sum sided = {.expression = expression, .raw_nodes = raw_nodes, .sided = true};
     int sign;
     add_terms(&sided, lowered_score, factor);
     exponent->sided = total(&sided, true);
     exponent->sided_keyless = total(&sided, false);
     exponent->sided_key_slope = sided.along;
-    exponent->adds_by_key = adds_by_key(&sided);
-    split_position(&sided, sided.absolute, &exponent->first_x, &sign);
-    exponent->x_grows = sign > 0;
+    const bool by_key = adds_by_key(&sided);
+    exponent->has_sides = split_position(&sided, sided.absolute, &exponent->first_x, &sign);
+    if (exponent->has_sides) {
+      exponent->adds_by_key = by_key;
+      exponent->x_grows = sign > 0;
+    }
   }
   exponent->reads_keys = general.columns != 0 && general.elements == 0;
   free(raw_nodes);

@@ -268,6 +268,6 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
             starts = [torch.nn.functional.pad(rows_before, (1, 0)) for rows_before in starts]
             cache_seqlens = torch.nn.functional.pad(cache_seqlens - cache_leftpad, (1, 0))
         out, lse = varlen(q.reshape(-1, *q.shape[2:]), *(cache.flatten(0, 1) for cache in (k_cache, v_cache)), *starts,
-                          seqused_k=cache_seqlens.to(torch.int32), **options)
+                          seqused_k=torch.as_tensor(cache_seqlens, dtype=torch.int32), **options)
     out = out.unflatten(0, (batch, rows))
     return (out, lse.unflatten(1, (batch, rows)).transpose(0, 1)) if return_softmax_lse else out

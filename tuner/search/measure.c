@@ -156,15 +156,14 @@ int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, s
   struct ft_replay replays[FT_TRIAL_SAMPLES] = {0};
   struct ft_measure_policy own = *policy;
   int status = FT_OK;
-  if (count > FT_TRIAL_SAMPLES) {
-    return ft_fail(FT_E_ARGUMENT, "%d kernels cannot be measured in turn, at most %d", count,
+  if (count < 1 || count > FT_TRIAL_SAMPLES)
+    return ft_fail(FT_E_ARGUMENT, "%d kernels are to be measured in turn; allowed: 1 to %d", count,
                    FT_TRIAL_SAMPLES);
-  }
   for (int n = 0; n < count; n++) timings[n] = (struct ft_timing){0};
-  FT_CHECK(ft_stopwatch_open(&watch, session, stream, (count > 1 ? count : 1) + 1));
+  FT_CHECK(ft_stopwatch_open(&watch, session, stream, count + 1));
   for (int n = 0; n < count; n++) {
     int repeats;
-    double us;
+    double us = 0;
     FT_CHECK(calibrate(&watch, &timings[n], &runnables[n], &own, &repeats, &us));
     if (given_up(&timings[n])) {
       ft_timing_summarise(&timings[n]);
