@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from . import _structs as s
 from ._autograd import bytes_of, function
 from ._captured import SINKS, kind_of
+from ._checks import check_out, check_tensors
 from ._devices import default_session, found, session_of
 from ._launch import Call
 from ._library import check, library
@@ -106,7 +107,7 @@ def attend(q, k, v, asked, compiling, return_lse, session, owners=None, widened=
     if enabled and captured is not None and owners is None:
         captures_learnt = any(hasattr(value, "data_ptr") and value.requires_grad for value in captured.values())
     if compiling or intercepted(torch, q, k, v):
-        _check_tensors(torch, q=q, k=k, v=v)
+        check_tensors({"q": q, "k": k, "v": v}, " (fatune.arrays takes other arrays)")
         transform = None if compiling else transform_of(torch, q, k, v)
         if transform is not None:
             raise NotImplementedError(f"fatune.attention is under {transform}; allowed: torch.autograd's gradients, once "
@@ -145,20 +146,14 @@ def attend(q, k, v, asked, compiling, return_lse, session, owners=None, widened=
         return function().apply_plainly(*given, (call, seed, offset, return_lse, widened), *call.want_gradients(owners).values())
     if out is None:
         out = call.new_output(q)
-    elif tuple(out.shape) != call.o_shape or out.dtype != call.o_dtype or out.device != q.device:
-        raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {call.o_shape} {call.o_dtype}")
+    else:
+        check_out(out, call.o_shape, call.o_dtype, q.device)
     lse = call.new_lse(q) if return_lse else None
     if call.has_rows():
         call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
         if not dropout and captured is None and sinks is None:
             remember(call, (q, k, v), asked)
     return (out, lse) if return_lse else out
-
-
-def _check_tensors(torch, **given):
-    for name, value in given.items():
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{name} is {type(value).__name__}; allowed: torch.Tensor (fatune.arrays takes other arrays)")
 
 
 def intercepted(torch, q, k, v):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING
 
 from . import _structs as s
 from ._attention import draw_seed
 from ._autograd import bytes_of
+from ._checks import check_int32, check_out, check_starts, check_tensors
 from ._devices import launch
 from ._launch import Call, _view
 from ._library import check, library
@@ -20,32 +22,34 @@ if TYPE_CHECKING:
     from ._session import Session
 
 
-def _check_int32(name, tensor, shape, device):
-    if tuple(tensor.shape) != shape or not str(tensor.dtype).endswith("int32") or tensor.device != device:
-        raise ValueError(f"{name} is {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}; allowed: int32 {shape} on "
-                         f"{device}")
+def _most_keys(max_length, room):
+    """Of any batch entry, whose columns of the page table have room for so many."""
+    if max_length is None:
+        return room
+    try:
+        most = operator.index(max_length)
+    except TypeError:
+        raise TypeError(f"max_length is {max_length!r}; allowed: an int, or None") from None
+    if not 1 <= most <= room:
+        raise ValueError(f"max_length is {most}; allowed: 1 .. {room}, the columns of page_table x rows of a page, or None")
+    return most
 
 
 class _Call(Call):
     """A call whose K and V are pools [pages, rows of a page, heads, dim]."""
+    names = "q", "k_pages", "v_pages"
 
     def __init__(self, q, k_pages, v_pages, page_table, lengths, starts, max_length, descales, **options):
-        sequences, columns = page_table.shape
+        sequences = q.shape[0] if starts is None else check_starts("cu_seqlens_q", starts, q.device)
+        columns = page_table.shape[1]
         pages, page = k_pages.shape[:2]
-        _check_int32("page_table", page_table, (sequences, columns), q.device)
-        for name, tensor, count in (("lengths", lengths, sequences), ("cu_seqlens_q", starts, sequences + 1)):
-            if tensor is not None:
-                _check_int32(name, tensor, (count,), q.device)
-                if not tensor.is_contiguous():
-                    raise ValueError(f"{name} has a stride of {tensor.stride(0)}; allowed: contiguous")
+        check_int32("page_table", page_table, (sequences, columns), q.device, contiguous=False)
+        check_int32("lengths", lengths, (sequences,), q.device)
         if page < 1 or page & (page - 1) or pages < 1 or columns < 1 or v_pages.shape[:2] != k_pages.shape[:2]:
             raise ValueError(f"k_pages has {pages} pages of {page} rows, v_pages {v_pages.shape[0]} of {v_pages.shape[1]}, "
                              f"page_table {columns} columns; allowed: at least one each, rows by a power of two, the same "
                              "of both")
-        most = columns * page if max_length is None else max_length
-        if not 1 <= most <= columns * page:
-            raise ValueError(f"max_length is {most}; allowed: 1 .. {columns * page}, the columns of page_table x {page} "
-                             "rows, or None")
+        most = _most_keys(max_length, columns * page)
         batch = 1 if starts is not None else sequences
         # As if they were contiguous, for what Call knows of them.
         k, v = (pool[:1, :1].expand(batch, most, *pool.shape[2:]) for pool in (k_pages, v_pages))
@@ -60,6 +64,9 @@ class _Call(Call):
         self._pools = k_pages, v_pages
         self._table = s.PageTable(page_table.data_ptr(), *page_table.stride(), columns, pages)
         self._table_tensor, self._new_rows = page_table, None
+
+    def has_rows(self):
+        return super().has_rows() and self._sizes["batch"] > 0
 
     def take_new_rows(self, q, rows):
         """Rows of K and V, of as many tokens as q has, that are written before they are looked at."""
@@ -94,22 +101,26 @@ def decode(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, page_t
            descales: Sequence[torch.Tensor | None] | None = None, out_dtype: torch.dtype | None = None) -> Any:
     """O of attention of a few queries, or many, to K and V that lie in pages; returns O, or (O, LSE).
 
-    q: [batch, queries, heads, dim], the last queries of each batch entry: causal and window are aligned to the end of its
-    keys. Or, with cu_seqlens_q as in varlen(), [rows of all batch entries, heads, dim].
+    q: [batch, queries, heads, dim], the last queries of each batch entry: causal=True and window are aligned to the end of its
+    keys ("top-left": to the first). Or, with cu_seqlens_q as in varlen(), [rows of all batch entries, heads, dim].
     k_pages, v_pages: [pages, rows of a page, heads, dim] in any order of strides (transpose what has heads before rows);
     a page has a power of two of rows. Both may be float8_e4m3fn beside a q of float16 or bfloat16, from sm_80 on.
     page_table: int32 on the device, [batch, columns]: row j of a batch entry is row j % (rows of a page) of the page in
     column j // (rows of a page). Batch entries may share pages. lengths: int32 on the device, [batch]: their keys. Both
     are read when the kernels run: nothing waits for them, and a captured graph reads them anew at every replay.
-    FATUNE_CHECK=1 in the environment when the session is opened has them checked.
+    FATUNE_CHECK=1 in the environment when the session is opened has them checked; the library calls lengths seqused_k.
     new_k, new_v: rows of K and V of the same tokens as q, with heads and dims of the pools, or None: they are first written
-    into the pages, as the last keys of each batch entry, which lengths counts already.
+    into the pages, as the last keys of each batch entry, which lengths counts already. What would be before its first key is
+    left out. No two batch entries may write one row.
     max_length: as many keys as any batch entry has, at most; it steers how the work is divided among the GPU. None: as
     many as the table has room for.
     descales: (None, of k_pages, of v_pages), float32 [batch, heads] each, or None for 1, where those are float8_e4m3fn.
     The rest is as in attention(). No gradients.
     """
     import torch
+    optional = {"cu_seqlens_q": cu_seqlens_q, "new_k": new_k, "new_v": new_v}
+    check_tensors({"q": q, "k_pages": k_pages, "v_pages": v_pages, "page_table": page_table, "lengths": lengths,
+                   **{name: tensor for name, tensor in optional.items() if tensor is not None}})
     for name, tensor, dims in (("q", q, 4 if cu_seqlens_q is None else 3), ("k_pages", k_pages, 4), ("v_pages", v_pages, 4),
                                ("page_table", page_table, 2)):
         if tensor.dim() != dims:
@@ -131,8 +142,8 @@ def decode(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, page_t
     shape = call.o_shape[1:] if packed else call.o_shape
     if out is None:
         out = q.new_empty(shape, dtype=call.o_dtype)
-    elif tuple(out.shape) != shape or out.dtype != call.o_dtype or out.device != q.device:
-        raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {shape} {call.o_dtype}")
+    else:
+        check_out(out, shape, call.o_dtype, q.device)
     lse = q.new_empty(call.lse_shape, dtype=torch.float32) if return_lse else None
     if call.has_rows():
         call.forward(q, k_pages, v_pages, out.unsqueeze(0) if packed else out, lse, seed, offset, bytes_of(q))

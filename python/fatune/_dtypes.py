@@ -4,6 +4,7 @@ from . import _structs as s
 
 _DTYPES = {"float16": s.FP16, "bfloat16": s.BF16, "float8_e4m3fn": s.E4M3, "float32": s.FP32}
 DESCALE_ROWS = 0, 64, 128
+NAMES = "q", "k", "v"  # of a call's tensors in what is said of them
 
 
 def dtype_number(tensor):
@@ -38,9 +39,9 @@ def output_dtype(q, wanted=None):
     return wanted or torch.bfloat16
 
 
-def check_dtypes(q, k, v):
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        like = q if name == "q" or dtype_number(k) != s.E4M3 or dtype_number(q) not in (s.FP16, s.BF16) else k
+def check_dtypes(q, k, v, names=NAMES):
+    for name, tensor in zip(names, (q, k, v)):
+        like = q if tensor is q or dtype_number(k) != s.E4M3 or dtype_number(q) not in (s.FP16, s.BF16) else k
         if tensor.dtype != like.dtype or dtype_number(tensor) is None:
             raise TypeError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16, float32 or float8_e4m3fn, the "
                             "same for q, k, v (convert by .to()); float8_e4m3fn for k and v beside float16 or bfloat16")

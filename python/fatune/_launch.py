@@ -6,7 +6,7 @@ import math
 from . import _structs as s
 from ._captured import SINKS, add_score, captured_array, check_sinks, new_gradient, places, spread, tensors_of
 from ._devices import launch, serves, session_of
-from ._dtypes import check_descales, check_dtypes, class_dtype, kv_dtype, output_dtype
+from ._dtypes import NAMES, check_descales, check_dtypes, class_dtype, kv_dtype, output_dtype
 from ._library import check
 from ._node import node_of
 from ._prepared import ALIGNMENT, align, place, prepare, set_seed
@@ -54,32 +54,32 @@ def as_input(tensor):
     return tensor.clone() if dense is tensor else dense  # it was dense at an odd address
 
 
-def _check_inputs(q, k, v, session):
+def _check_inputs(q, k, v, session, names):
     """Raises, or gives the session that serves the tensors."""
     chosen = session_of(q.device) if session is None else session
     if chosen is None or not serves(chosen, q.device):
         raise ValueError(f"q is on {q.device}; allowed: " + (
             "a CUDA device (q.cuda()), or the CPU with fatune.emulate(\"a100\")" if session is None else
             f"{'the CPU' if session.emulates else 'a CUDA device'}, of which the given session is"))
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
+    for name, tensor in zip(names, (q, k, v)):
         if tensor.device != q.device:
             raise ValueError(f"{name} is on {tensor.device}; allowed: {q.device}, where q is")
-    check_dtypes(q, k, v)
+    check_dtypes(q, k, v, names)
     return chosen
 
 
-def check_shapes(q, k, v):
+def check_shapes(q, k, v, names=NAMES):
     (b, _, hq, d), (bk, nk, hkv, dk), (bv, nv, hv, _) = q, k, v
     if bk != b or bv != b:
         raise ValueError(f"batches of q, k, v are {b}, {bk}, {bv}; allowed: equal ones")
     if (nv, hv) != (nk, hkv):
-        raise ValueError(f"v has {nv} keys and {hv} heads; allowed: those of k, {nk} and {hkv}")
+        raise ValueError(f"{names[2]} has {nv} keys and {hv} heads; allowed: those of {names[1]}, {nk} and {hkv}")
     if dk != d:
-        raise ValueError(f"the head dim of k is {dk}; allowed: that of q, {d}")
+        raise ValueError(f"the head dim of {names[1]} is {dk}; allowed: that of q, {d}")
     if nk == 0:
-        raise ValueError("k has 0 keys; allowed: at least one")
+        raise ValueError(f"{names[1]} has 0 keys; allowed: at least one")
     if hkv == 0 or hq % hkv != 0:
-        raise ValueError(f"q has {hq} heads; allowed: a multiple of k's, {hkv}")
+        raise ValueError(f"q has {hq} heads; allowed: a multiple of {names[1]}'s, {hkv}")
 
 
 def _window(window, causal):
@@ -109,6 +109,7 @@ def _new(like):
 
 class Call:
     """What a forward and its backward have in common: options and shapes, checked, no tensor but what is captured."""
+    names = NAMES
 
     def __init__(self, q, k, v, *, causal, window, scale, dropout, mask, layout, session,
                  deterministic, score=None, visible=None, captured=None, sinks=None,
@@ -123,11 +124,11 @@ class Call:
                             "(fatune.sdpa takes masks of single keys)")
         if session is None and mask:
             session = mask.session
-        self.session = session = _check_inputs(q, k, v, session)
+        self.session = session = _check_inputs(q, k, v, session, self.names)
         self._layout, self._axes, self._o_turned = layout, AXES[layout], layout in (O_AS_BSHD, GROUPED)
         shapes = [_view(name, tensor, self._axes)[1]
-                  for name, tensor in (("q", q), ("k", k), ("v", v))]
-        check_shapes(*shapes)
+                  for name, tensor in zip(self.names, (q, k, v))]
+        check_shapes(*shapes, self.names)
         if scale is not None and not scale > 0:  # to the library 0 would mean its default
             raise ValueError(f"scale is {scale}; allowed: > 0, or None for 1 / sqrt(head dim)")
         (batch, nq, heads_q, head_dim), (_, nk, heads_kv, _), (*_, head_dim_v) = shapes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import _structs as s
+from ._checks import check_tensors
 from ._devices import launch, serves, session_of
 from ._dtypes import dtype_number
 from ._launch import AXES, _view
@@ -37,17 +38,24 @@ def merge(parts: Iterable[tuple[torch.Tensor, torch.Tensor]], *, layout: str = "
     """(O, LSE) of one attention that sees the keys of all parts, from those of attentions that saw some of them each.
 
     parts: pairs (out, lse) of attention(..., return_lse=True) with the same queries, for instance on a shared prefix
-    and on what follows it, or on keys of several devices. LSE is the natural logarithm; a row whose part saw no key
-    has -inf there and changes nothing. They are summed in fp32 in the order given, the same bits each time. There are
+    and on what follows it, or on keys of several devices; or of decode(), whose layout is "bshd". LSE is the natural
+    logarithm; a row whose part saw no key has -inf there and changes nothing. One part may have been computed with sinks,
+    which the result then has, the others without. They are summed in fp32 in the order given, the same bits each time. There are
     no gradients. layout, session: as in attention(). Raises ValueError for parts that do not fit, and fatune.Error
     where the library refuses.
     """
     parts = list(parts)
     if not parts:
         raise ValueError("parts is empty; allowed: at least one pair (out, lse)")
+    for number, part in enumerate(parts):
+        if not isinstance(part, (tuple, list)) or len(part) != 2:
+            raise TypeError(f"parts[{number}] is {type(part).__name__}; allowed: a pair (out, lse)")
+        check_tensors({f"parts[{number}][{which}]": tensor for which, tensor in enumerate(part)})
     if layout not in AXES:
         raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
     first = parts[0][0]
+    if first.dim() != 4:
+        raise ValueError(f"parts[0][0] has {first.dim()} dimensions; allowed: 4")
     if dtype_number(first) not in (s.FP16, s.BF16, s.FP32):
         raise TypeError(f"parts[0][0] is {first.dtype}; allowed: float16, bfloat16 or float32")
     chosen = session_of(first.device) if session is None else session

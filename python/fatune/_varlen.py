@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ._attention import draw_seed
 from ._autograd import bytes_of, function
+from ._checks import check_int32, check_out, check_starts, check_tensors
 from ._launch import Call
 
 if TYPE_CHECKING:
@@ -22,9 +23,9 @@ class _Call(Call):
 
     def __init__(self, q, k, v, lengths, descales, **options):
         super().__init__(q, k, v, mask=None, layout="bshd", **options)
-        sequences = lengths["cu_seqlens_q"].numel() - 1
+        sequences = check_starts("cu_seqlens_q", lengths["cu_seqlens_q"], q.device)
         for name, tensor in lengths.items():
-            _check_lengths(name, tensor, sequences + name.startswith("cu"), q.device)
+            check_int32(name, tensor, (sequences + name.startswith("cu"),), q.device)
         self.lengths = lengths
         self._class["ragged"] = 1
         self._sizes["batch"] = sequences
@@ -50,13 +51,6 @@ class _Call(Call):
         return arguments
 
 
-def _check_lengths(name, tensor, count, device):
-    if (tuple(tensor.shape) != (count,) or count < 1 or not str(tensor.dtype).endswith("int32") or tensor.device != device
-            or not tensor.is_contiguous()):
-        raise ValueError(f"{name} is {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}; allowed: contiguous int32 "
-                         f"({count},) on {device}")
-
-
 def varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor,
            *, seqused_q: torch.Tensor | None = None, seqused_k: torch.Tensor | None = None,
            causal: bool | str | None = False, window: tuple[int, int] | list[int] | None = None,
@@ -80,11 +74,12 @@ def varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torc
     Differentiable as attention() is; the gradients of rows that no sequence uses are 0.
     """
     import torch
+    lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q, "seqused_k": seqused_k}
+    lengths = {name: tensor for name, tensor in lengths.items() if tensor is not None or name.startswith("cu")}
+    check_tensors({"q": q, "k": k, "v": v, **lengths})
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 3:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: 3, [rows, heads, dim]")
-    lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q, "seqused_k": seqused_k}
-    lengths = {name: tensor for name, tensor in lengths.items() if tensor is not None}
     q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
     call = _Call(q, k, v, lengths, descales, out_dtype=out_dtype, causal=causal, window=window, scale=scale, dropout=dropout, session=session,
                  score=score, visible=visible, captured=captured, sinks=sinks, deterministic=deterministic)
@@ -98,8 +93,8 @@ def varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torc
         return (out.squeeze(0), lse) if return_lse else out.squeeze(0)
     if out is None:
         out = q.new_empty(call.o_shape[1:], dtype=call.o_dtype)
-    elif tuple(out.shape) != call.o_shape[1:] or out.dtype != call.o_dtype or out.device != q.device:
-        raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {call.o_shape[1:]} {call.o_dtype}")
+    else:
+        check_out(out, call.o_shape[1:], call.o_dtype, q.device)
     lse = q.new_empty(call.lse_shape, dtype=torch.float32) if return_lse else None
     if call.has_rows():
         call.forward(q, k, v, out.unsqueeze(0), lse, seed, offset, bytes_of(q))
