@@ -130,7 +130,7 @@ def decode(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, page_t
     packed = cu_seqlens_q is not None
     q = q.unsqueeze(0) if packed else q
     alone = not packed and q.shape[1] == 1 and causal in (True, "bottom-right")  # a query that sees all keys
-    call = _Call(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, max_length, descales, causal=causal and not alone,
+    call = _Call(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, max_length, descales, causal=False if alone else causal,
                  window=window, scale=scale, dropout=dropout, session=session, score=score, visible=visible,
                  captured=captured, sinks=sinks, out_dtype=out_dtype)
     if (new_k is None) != (new_v is None):

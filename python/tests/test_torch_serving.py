@@ -137,10 +137,20 @@ class Decode(Emulated):
                  (ValueError, r"strides \(2,\); allowed: contiguous int32 \(3,\)", dict(lengths=lengths.repeat_interleave(2)[::2])),
                  (ValueError, "v_pages has 64 keys and 1 heads; allowed: those of k_pages", dict(v_pages=values[:, :, :1])),
                  (ValueError, "v_pages is on meta; allowed: cpu", dict(v_pages=values.to("meta"))),
-                 (ValueError, "out is .* on meta; allowed: .* on cpu", dict(out=q.to("meta"))))
+                 (ValueError, "out is .* on meta; allowed: .* on cpu", dict(out=q.to("meta"))),
+                 (ValueError, "causal is 'left'; allowed", dict(causal="left")))
         for kind, message, other in wrong:
             with self.subTest(message), self.assertRaisesRegex(kind, message):
                 fatune.decode(**{**good, **other})
+
+    def test_causal_may_begin_at_the_first_key(self):
+        keys, pools = self.pools(2, 32, False)
+        for queries in (1, 3):
+            q = tensors((3, queries, 4, 32), seed=9)[0]
+            out = fatune.decode(q, *pools, *self.arguments(), causal="top-left")
+            for entry in (0, 2):
+                own = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q[entry], *keys[entry]))
+                self.close(out[entry].transpose(0, 1).unsqueeze(0), reference(*own, causal=True))
 
     def test_no_batch_entries(self):
         _, pools = self.pools(2, 32, False)
