@@ -413,6 +413,10 @@ START_TEST(the_workspace_suffices_for_shares) {
   good.batch = 200;
   good.page_table.columns = 1 << 26;
   BAD(seqlen_k, 1 << 30, "steps of ", "2^31 - 1 steps in all");
+  BAD(page_table.stride_batch, INT64_MAX / 4, "page_table reaches past the address space",
+      "over 200 batch entries");
+  BAD(page_table.stride_page, INT64_MAX / 4, "page_table reaches past the address space",
+      "67108864 columns");
 }
 END_TEST
 

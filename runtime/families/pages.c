@@ -4,6 +4,23 @@
 
 #include "generator/status.h"
 
+/* The last number must be less than 2^63 bytes from the first, and within the address space. */
+static int check_reach(const struct ft_run *run, const fatune_page_table *table) {
+  int64_t of_batch, of_page, bytes;
+  uintptr_t end;
+  if (!__builtin_mul_overflow(run->batch - 1, table->stride_batch, &of_batch) &&
+      !__builtin_mul_overflow(table->columns - 1, table->stride_page, &of_page) &&
+      !__builtin_add_overflow(of_batch, of_page, &of_batch) &&
+      !__builtin_mul_overflow(of_batch, (int64_t)sizeof(int32_t), &bytes) &&
+      !__builtin_add_overflow((uintptr_t)table->data, (uintptr_t)bytes, &end))
+    return FT_OK;
+  return ft_fail(FT_E_ARGUMENT,
+                 "arguments.page_table reaches past the address space: stride_batch %lld, "
+                 "stride_page %lld over %lld batch entries, %lld columns",
+                 (long long)table->stride_batch, (long long)table->stride_page,
+                 (long long)run->batch, (long long)table->columns);
+}
+
 /* The numbers of a table that a run may be given. */
 static int check_table(const struct ft_run *run, const fatune_page_table *table) {
   enum { KEYS_MOST = 1 << 30 };
@@ -24,6 +41,7 @@ static int check_table(const struct ft_run *run, const fatune_page_table *table)
       return ft_fail(FT_E_ARGUMENT, "arguments.page_table.%s is %lld; allowed: %lld .. %lld",
                      numbers[n].name, (long long)numbers[n].value, (long long)numbers[n].least,
                      (long long)numbers[n].most);
+  FT_TRY(check_reach(run, table));
   if (run->ragged || run->nk <= table->columns * run->page) return FT_OK;
   return ft_fail(FT_E_ARGUMENT,
                  "arguments.seqlen_k is %lld; allowed: at most page_table.columns x %d rows of a "
