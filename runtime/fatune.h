@@ -383,8 +383,8 @@ typedef struct fatune_tensor {
 
 /* Factors of a tensor of e4m3, in device memory: of a batch entry and head at data + b *
  * stride_batch + h * stride_head, or from there on of each descale_rows rows; a stride of 0
- * broadcasts. data NULL: 1. Above 0 and finite, V's within 2^60 of a head's first; those of Q and K
- * that are not make O NaN. Kernels read them; an emulated GPU and FATUNE_CHECK=1 name the wrong. */
+ * broadcasts. data NULL: 1. Above 0 and finite, as is Q's times K's times scale in fp32, else O is
+ * NaN; V's within 2^60 of a head's first. An emulated GPU and FATUNE_CHECK=1 name the wrong. */
 typedef struct fatune_descale {
   const float *data;
   int64_t stride_batch, stride_head;
@@ -546,10 +546,9 @@ typedef struct fatune_quantise_arguments {
   fatune_tensor x;    /* [batch, seqlen, heads, head_dim] */
   fatune_tensor out;  /* of e4m3, as x; overwritten */
   float *descale;     /* device address, [batch, heads] contiguous; overwritten */
-  /* 1: each row is rotated first, which spreads outliers over its columns. Its numbers are
-   * multiplied by signs drawn from the seed, then blocks of it by a Hadamard matrix; a block has as
-   * many columns as the largest power of two that divides head_dim. One seed leaves the product of
-   * two rows as it is, so Q and K want the same. */
+  /* 1: each row is rotated first, which spreads outliers over its columns: multiplied by signs
+   * drawn from the seed, then in blocks of the largest power of two that divides head_dim by a
+   * Hadamard matrix. One seed leaves products of rows as they are: Q and K want the same. */
   int rotate;
   uint64_t seed;
   int64_t descale_rows; /* 64, 128: descale is [batch, heads, blocks of so many rows]; 0: one */
@@ -560,7 +559,8 @@ typedef struct fatune_quantise_arguments {
 
 /* Turns a tensor into e4m3 as a forward of FATUNE_E4M3 takes it: out times descale is x, rounded to
  * nearest. The descale of a head or a block is its largest number / 448, at least 2^-40. NaN stays
- * NaN. The same bits in every run. Needs sm_89 or later. Promises and errors as of fatune_merge. */
+ * NaN. Infinity becomes NaN, its descale infinite, which makes O NaN. The same bits in every run.
+ * Needs sm_89 or later. Promises and errors as of fatune_merge. */
 FATUNE_API int fatune_quantise(fatune_session *session, const fatune_quantise_arguments *arguments,
                                void *stream);
 

@@ -20,7 +20,11 @@ enum { ALL_ROWS = 31 }; /* 2^31 rows: all that there may be */
 /* ---- the arguments ---- */
 
 static int read_request(struct ft_request *request, const fatune_quantise_arguments *arguments) {
-  enum { MULTIPLE = 16 };
+  enum { MULTIPLE = 16, DIM_MOST = 256 };
+  const int dim = arguments->head_dim;
+  if (dim < MULTIPLE || dim > DIM_MOST || dim % MULTIPLE != 0)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.head_dim is %d; allowed: multiples of 16 from 16 to 256", dim);
   fatune_request public = FATUNE_REQUEST_INIT;
   public.dtype = arguments->dtype;
   public.head_dim = arguments->head_dim;
@@ -31,10 +35,6 @@ static int read_request(struct ft_request *request, const fatune_quantise_argume
   if (ft_dtype_bytes(request->dtype) != sizeof(uint16_t))
     return ft_fail(FT_E_ARGUMENT, "arguments.dtype is %s; allowed: fp16, bf16",
                    ft_dtype_name(request->dtype));
-  if (request->head_dim % MULTIPLE != 0)
-    return ft_fail(FT_E_ARGUMENT,
-                   "arguments.head_dim is %d; allowed: multiples of 16 from 16 to 256",
-                   request->head_dim);
   return FT_OK;
 }
 

@@ -144,6 +144,29 @@ START_TEST(nan_stays_nan) {
 }
 END_TEST
 
+/* One number of head 0 is infinite. As it is, its own byte is NaN alone; rotated, its row. Other
+ * heads, or blocks of rows, are as without it. Zeros keep their signs. */
+START_TEST(infinity_becomes_nan) {
+  enum { DIM = 64, AT = 9 };
+  static const int descale_rows[] = {0, 64, 128};
+  const int rotate = _i % 2, of_block = descale_rows[_i / 2];
+  rows = 150;
+  fatune_session *const session = emulator_open("h200", NULL);
+  fatune_quantise_arguments arguments = random_tensor(FT_BF16, DIM, rotate);
+  const int blocks = of_block == 0 ? 1 : (rows + of_block - 1) / of_block;
+  arguments.descale_rows = of_block;
+  memory.x[place_in_x(0, AT, DIM) + 7] = _i % 3 == 0 ? 0xFF80 : 0x7F80;
+  memory.x[place_in_x(2, 5, DIM)] = 0x8000;
+  ck_assert_msg(fatune_quantise(session, &arguments, NULL) == FATUNE_OK, "%s", fatune_detail());
+  for (int n = 0; n < BATCH_HEADS * blocks; n++)
+    ck_assert_int_eq(isinf(memory.descale[n]) != 0, n == 0);
+  for (int n = 0; n < BATCH_HEADS * rows * DIM; n++)
+    ck_assert_int_eq((memory.out[n] & 0x7F) == 0x7F, n / DIM == AT && (rotate || n % DIM == 7));
+  if (!rotate) ck_assert_int_eq(memory.out[(2 * rows + 5) * DIM], 0x80);
+  fatune_session_close(session);
+}
+END_TEST
+
 START_TEST(bad_arguments_are_named) {
   rows = 150;
   fatune_session *const session = emulator_open("h200", NULL);
@@ -157,7 +180,10 @@ START_TEST(bad_arguments_are_named) {
   } while (0)
   BAD(bad.size = 8, "arguments.size is 8");
   BAD(bad.dtype = FATUNE_E4M3, "arguments.dtype is e4m3");
-  BAD(bad.head_dim = 72, "arguments.head_dim is 72");
+  BAD(bad.head_dim = 72, "arguments.head_dim is 72; allowed: multiples of 16 from 16 to 256");
+  BAD(bad.head_dim = 8, "arguments.head_dim is 8; allowed: multiples of 16 from 16 to 256");
+  BAD(bad.head_dim = 272, "arguments.head_dim is 272; allowed: multiples of 16 from 16 to 256");
+  BAD(bad.head_dim = 0, "arguments.head_dim is 0");
   BAD(bad.seqlen = 0, "seqlen_q");
   BAD(bad.x.data = NULL, "arguments.x.data is NULL");
   BAD(bad.out.stride_seq = 72, "arguments.out.stride_seq is 72; allowed: a multiple of 16");
@@ -213,6 +239,7 @@ Suite *make_quantise_suite(void) {
   tcase_add_loop_test(tests, bytes_times_descales_are_the_tensor, 0, sizeof runs / sizeof *runs);
   tcase_add_loop_test(tests, clusters_have_room_for_heads, 0, sizeof clusters / sizeof *clusters);
   tcase_add_test(tests, nan_stays_nan);
+  tcase_add_loop_test(tests, infinity_becomes_nan, 0, 6);
   tcase_add_test(tests, bad_arguments_are_named);
   suite_add_tcase(suite, tests);
   return suite;

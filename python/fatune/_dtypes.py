@@ -52,16 +52,30 @@ def descale_shape(batch, heads, rows, descale_rows):
     return (batch, heads, -(-rows // descale_rows)) if descale_rows else (batch, heads)
 
 
+def check_descale_rows(descale_rows):
+    if type(descale_rows) is not int or descale_rows not in DESCALE_ROWS:
+        raise ValueError(f"descale_rows is {descale_rows!r}; allowed: 0, 64, 128")
+
+
+def check_is_tensor(name, descale):
+    if descale is not None and not hasattr(descale, "data_ptr"):
+        raise TypeError(f"{name} is {descale!r}; allowed: a tensor of float32, or None for 1")
+
+
 def three_descales(descales, descale_rows, k):
     """(Of q, of k, of v), each a tensor or None; their shapes are not looked at."""
-    if descale_rows not in DESCALE_ROWS:
-        raise ValueError(f"descale_rows is {descale_rows!r}; allowed: 0, 64, 128")
+    if descale_rows != 0:
+        check_descale_rows(descale_rows)
     if descales is None:
         return None, None, None
     if dtype_number(k) != s.E4M3:
         raise ValueError(f"descales come with {k.dtype}; allowed: None, but for float8_e4m3fn")
+    if not hasattr(descales, "__len__"):
+        raise TypeError(f"descales is {descales!r}; allowed: three, of q, k, v, each a tensor or None")
     if len(descales) != 3:
         raise ValueError(f"descales are {len(descales)}; allowed: three, of q, k, v, each a tensor or None")
+    for name, descale in zip("qkv", descales):
+        check_is_tensor(f"the descale of {name}", descale)
     return tuple(descales)
 
 

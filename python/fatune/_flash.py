@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ._attention import attention
 from ._decode import decode
+from ._dtypes import check_is_tensor
 from ._varlen import varlen
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def _descales(batch, q, k, v, q_descale, k_descale, v_descale):
     for name, (tensor, descale) in given.items():
         if descale is None:
             continue
+        check_is_tensor(f"{name}_descale", descale)
         if tensor.dtype != torch.float8_e4m3fn:
             raise ValueError(f"{name}_descale is given with {name.upper()} in {tensor.dtype}; allowed: None, but for torch.float8_e4m3fn")
         if tuple(descale.shape) != (batch, heads) or descale.dtype != torch.float32 or descale.device != q.device:

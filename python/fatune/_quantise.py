@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import TYPE_CHECKING
 
 from . import _structs as s
 from ._devices import launch, serves, session_of
-from ._dtypes import DESCALE_ROWS, descale_shape, dtype_number
+from ._dtypes import check_descale_rows, descale_shape, dtype_number
 from ._launch import AXES, _view
 from ._library import check, library
 
@@ -21,7 +22,8 @@ def quantise(x: torch.Tensor, *, layout: str = "bhsd", rotate: int | None = None
     """(x8, descale): x as float8_e4m3fn, and float32 [batch, heads]; x8 times descale is x, rounded to nearest.
 
     x: float16 or bfloat16, [batch, heads, seq, dim] (layout "bhsd") or [batch, seq, heads, dim] ("bshd"), dim a multiple of
-    16. The descale of a head of a batch entry is its largest number / 448. What attention() takes:
+    16. The descale of a head of a batch entry is its largest number / 448. NaN stays NaN. Infinity makes NaN of itself and
+    the descale infinite, which attention() does not take. What attention() takes:
 
         (q8, of_q), (k8, of_k), (v8, of_v) = (fatune.quantise(x) for x in (q, k, v))
         out = fatune.attention(q8, k8, v8, descales=(of_q, of_k, of_v))
@@ -37,8 +39,9 @@ def quantise(x: torch.Tensor, *, layout: str = "bhsd", rotate: int | None = None
     import torch
     if layout not in AXES:
         raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
-    if descale_rows not in DESCALE_ROWS:
-        raise ValueError(f"descale_rows is {descale_rows!r}; allowed: 0, 64, 128")
+    check_descale_rows(descale_rows)
+    if rotate is not None and (isinstance(rotate, bool) or not hasattr(rotate, "__index__")):
+        raise TypeError(f"rotate is {rotate!r}; allowed: None, or the int that is the seed of a rotation")
     if dtype_number(x) not in (s.FP16, s.BF16):
         raise TypeError(f"x is {x.dtype}; allowed: float16 or bfloat16")
     chosen = session_of(x.device) if session is None else session
@@ -52,6 +55,6 @@ def quantise(x: torch.Tensor, *, layout: str = "bhsd", rotate: int | None = None
     arguments = s.QuantiseArguments(
         dtype=dtype_number(x), head_dim=dim, batch=batch, heads=heads, seqlen=sequence, x=view,
         out=_view("out", out, AXES[layout])[0], descale=descale.data_ptr(), rotate=int(rotate is not None),
-        seed=(rotate or 0) & 0xFFFFFFFFFFFFFFFF, descale_rows=descale_rows)
+        seed=index(rotate or 0) & 0xFFFFFFFFFFFFFFFF, descale_rows=descale_rows)
     check(launch(x.device, library().fatune_quantise, chosen.handle, arguments))
     return out, descale

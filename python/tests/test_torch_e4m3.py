@@ -16,6 +16,23 @@ class Bytes(Emulated):
     def setUpClass(cls):
         cls.session = fatune.emulate("h200")
 
+    def test_numbers_that_are_no_numbers(self):
+        q, k, v = tensors((1, 2, 40, 64), (1, 2, 70, 64), (1, 2, 70, 64))
+        (q8, of_q), (v8, of_v), (zeros, of_zeros) = fatune.quantise(q), fatune.quantise(v), fatune.quantise(0 * k)
+        self.assertEqual(of_zeros.unique().tolist(), [2.0**-40])
+        out = fatune.attention(q8, zeros, v8, descales=(of_q, of_zeros, of_v))
+        mean = (v8.double() * of_v[:, :, None, None]).mean(2, keepdim=True)
+        self.close(out, mean.expand_as(out), 0.05)
+        k[0, 1, 3, 5] = torch.nan  # seen by all queries of its head, and by no others
+        k8, of_k = fatune.quantise(k)
+        out = fatune.attention(q8, k8, v8, descales=(of_q, of_k, of_v))
+        self.assertEqual(out.isnan().all(-1).all(-1).tolist(), [[False, True]])
+        self.assertFalse(out[0, 0].isnan().any())
+        k[0, 1, 3, 5] = torch.inf
+        k8, of_k = fatune.quantise(k)
+        with self.assertRaisesRegex(fatune.Error, "descale_k has inf for head 1 of batch entry 0"):
+            fatune.attention(q8, k8, v8, descales=(of_q, of_k, of_v))
+
     def test_quantised_attention(self):
         q, k, v = tensors((2, 4, 40, 64), (2, 2, 70, 64), (2, 2, 70, 48))
         q[0, 1, 3, 5] = 20  # an outlier
@@ -135,15 +152,25 @@ class Bytes(Emulated):
                                                      descales=(None, None, torch.ones(1, 2, 4)[:, :, ::2]))),
                            ("descale_rows is 32; allowed: 0, 64, 128",
                             lambda: fatune.attention(q8, q8, q8, descales=(None,) * 3, descale_rows=32)),
-                           ("descale_rows is 96; allowed: 0, 64, 128", lambda: fatune.quantise(q, descale_rows=96))):
+                           ("descale_rows is 96; allowed: 0, 64, 128", lambda: fatune.quantise(q, descale_rows=96)),
+                           ("descale_rows is 64.0; allowed: 0, 64, 128", lambda: fatune.quantise(q, descale_rows=64.0))):
             with self.assertRaisesRegex(ValueError, word):
                 call()
         with self.assertRaisesRegex(fatune.Error, "dropout is true with dtype e4m3"):
             fatune.attention(q8, q8, q8, dropout=0.1, seed=1)
         with self.assertRaisesRegex(fatune.Error, "descale_rows is 64 with dtype fp16"):
             fatune.attention(q, q, q, descale_rows=64)
-        with self.assertRaisesRegex(TypeError, "x is torch.float8_e4m3fn"):
-            fatune.quantise(q8)
+        for word, call in (("x is torch.float8_e4m3fn", lambda: fatune.quantise(q8)),
+                           ("rotate is True; allowed: None, or the int", lambda: fatune.quantise(q, rotate=True)),
+                           ("rotate is False; allowed", lambda: fatune.quantise(q, rotate=False)),
+                           ("rotate is 1.5; allowed", lambda: fatune.quantise(q, rotate=1.5)),
+                           ("descales is 1.0; allowed: three", lambda: fatune.attention(q8, q8, q8, descales=1.0)),
+                           ("the descale of k is 2.0; allowed: a tensor",
+                            lambda: fatune.attention(q8, q8, q8, descales=(None, 2.0, None))),
+                           ("v_descale is \\[1.0\\]; allowed: a tensor",
+                            lambda: fatune.flash_attn_func(q8, q8, q8, v_descale=[1.0]))):
+            with self.assertRaisesRegex(TypeError, word):
+                call()
 
 
 class Graphs(Emulated):
