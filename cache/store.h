@@ -93,9 +93,11 @@ struct ft_choice {
   enum ft_hit hit;
   struct ft_config config; /* unset when hit is FT_HIT_DEFAULT */
   struct ft_digest kernel; /* key of the kernel that was measured */
-  bool default_won;        /* it is shipped, and was its request's default when it was measured */
-  double median_us;        /* measured or predicted; 0 when unknown */
-  int64_t at;              /* when, in seconds since 1970; where, and by what: */
+  bool default_won;        /* shipped or near: it was its request's default when it was measured */
+  double octaves;   /* ft_request_distance to the bucket it was measured for; where nothing is near
+                       enough (FT_HIT_DEFAULT), to the nearest there is, or 0 */
+  double median_us; /* measured or predicted; 0 when unknown */
+  int64_t at;       /* when, in seconds since 1970; where, and by what: */
   char device[96], driver[32], nvrtc[64];
   char note[256]; /* which bucket, device, layer; for people */
 };
@@ -106,6 +108,8 @@ struct ft_query {
   const char *target; /* "sm_90" */
   const char *policy; /* NULL: any */
   const struct ft_digest *templates;
+  bool from_anywhere; /* a winner may be of any distance, but is none that ships without a kernel:
+                         where nothing can be compiled */
 };
 
 /* The winner. Always FT_OK; a fault is a worse hit. Inside the noise-sized tie set (medians within

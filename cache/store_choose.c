@@ -18,6 +18,11 @@ struct wanted {
   char target[16];
 };
 
+/* Those that ship come without kernels. */
+static bool is_left_out(const struct ft_store *store, const struct wanted *wanted, int layer) {
+  return wanted->query->from_anywhere && ft_store_is_shipped(store, layer);
+}
+
 static const char *layer_name(const struct ft_store *store, int layer) {
   return layer == 0 ? "user file" : store->layers[layer - 1].path;
 }
@@ -40,7 +45,7 @@ static bool take(struct ft_store *store, const struct ft_filter *filter, enum ft
     choice->hit = ft_store_is_shipped(store, filter->layer) ? FT_HIT_SHIPPED : hit;
     choice->config = best->trial->config;
     choice->kernel = best->trial->kernel;
-    choice->default_won = choice->hit == FT_HIT_SHIPPED && best->is_default;
+    choice->default_won = best->is_default && choice->hit != FT_HIT_EXACT && hit != FT_HIT_MODEL;
     choice->median_us = best->median_us;
     choice->at = best->trial->at;
     snprintf(choice->device, sizeof choice->device, "%s", best->trial->device);
@@ -68,7 +73,8 @@ static bool choose_exact(struct ft_store *store, const struct wanted *wanted,
   for (int outcome = FT_OUTCOME_OK; outcome <= FT_OUTCOME_SCREENED; outcome++) {
     filter.outcome = ft_outcome_name((enum ft_outcome)outcome);
     for (filter.layer = 0; filter.layer <= store->layer_count; filter.layer++)
-      if (take(store, &filter, FT_HIT_EXACT, choice)) return true;
+      if (!is_left_out(store, wanted, filter.layer) && take(store, &filter, FT_HIT_EXACT, choice))
+        return true;
   }
   return false;
 }
@@ -94,7 +100,6 @@ struct near_spot {
   bool elsewhere; /* on another device class */
   double octaves; /* from the bucket wanted */
   double unlike;  /* ratio of multiprocessors, in octaves */
-  double uneven;  /* of the octaves those between the longest rows of the masks */
 };
 
 /* Nearest first; the rest only makes the order total, whatever order the rows were written in. */
@@ -126,8 +131,6 @@ static int place_spot(const struct ft_spot *spot, const struct wanted *wanted,
       .spot = spot,
       .elsewhere = strcmp(spot->device, here) != 0,
       .octaves = octaves,
-      .uneven =
-          fabs(log2((double)wanted->bucket_request.mask_longest / (double)bucket.mask_longest)),
       .unlike =
           octaves_between(ft_device_multiprocessors(spot->device), ft_device_multiprocessors(here)),
   };
@@ -141,15 +144,12 @@ static bool has_few_queries(const struct ft_request *bucket) {
   return ft_request_alike(bucket).seqlen_q <= FEW;
 }
 
-/* A user's own measurement is taken from as far as there is none nearer, but for a mask whose rows
- * are of other lengths: whether the longest are divided matters more than all else. What was
- * measured elsewhere for another problem says less than the default's rules do. */
-static bool is_too_far(const struct ft_store *store, const struct wanted *wanted,
-                       const struct near_spot *near) {
-  static const double SHIPPED_OCTAVES = 1, UNEVEN_OCTAVES = 2;
-  if (near->uneven > UNEVEN_OCTAVES) return true;
-  if (!ft_store_is_shipped(store, near->spot->layer)) return false;
-  return near->octaves > (has_few_queries(&wanted->bucket_request) ? 0 : SHIPPED_OCTAVES);
+/* What was measured for another problem, by whomever, soon says less than the default's rules and
+ * the model do (bench/ledger.md, "Winners that ship: how near"). */
+static bool is_too_far(const struct wanted *wanted, const struct near_spot *near) {
+  static const double OCTAVES = 1;
+  if (wanted->query->from_anywhere) return false;
+  return near->octaves > (has_few_queries(&wanted->bucket_request) ? 0 : OCTAVES);
 }
 
 static bool take_near(struct ft_store *store, const struct wanted *wanted,
@@ -163,8 +163,14 @@ static bool take_near(struct ft_store *store, const struct wanted *wanted,
   const bool current = filter.templates && take(store, &filter, FT_HIT_NEAR, choice);
   filter.templates = NULL;
   if (!current && !take(store, &filter, FT_HIT_NEAR, choice)) return false;
+  choice->octaves = near->octaves;
   if (near->elsewhere) add_note(choice, "another device");
-  if (near->octaves > 0) add_note(choice, "nearest bucket");
+  if (near->octaves > 0) {
+    char distance[64];
+    snprintf(distance, sizeof distance, "nearest bucket, %.3g octave%s away", near->octaves,
+             near->octaves == 1 ? "" : "s");
+    add_note(choice, distance);
+  }
   if (!current && wanted->query->templates) add_note(choice, "other templates");
   return true;
 }
@@ -187,15 +193,21 @@ static bool choose_near(struct ft_store *store, const struct wanted *wanted,
   struct near_spot *const near = calloc(spots.count + 1, sizeof *near);
   int status = near ? FT_OK : ft_fail(FT_E_MEMORY, "no memory for buckets");
   size_t count = 0;
+  double beyond = INFINITY;
   for (size_t i = 0; status != FT_E_MEMORY && i < spots.count; i++) {
     status = place_spot(&spots.at[i], wanted, &near[count]);
-    count += status == FT_OK && !is_too_far(store, wanted, &near[count]);
+    if (status != FT_OK || is_left_out(store, wanted, spots.at[i].layer)) continue;
+    if (is_too_far(wanted, &near[count]))
+      beyond = fmin(beyond, near[count].octaves);
+    else
+      count++;
   }
   if (status == FT_E_MEMORY) miss(store, choice);
   if (count > 1) qsort(near, count, sizeof *near, order_near);
 
   bool taken = false;
   for (size_t i = 0; !taken && i < count; i++) taken = take_near(store, wanted, &near[i], choice);
+  if (!taken && isfinite(beyond)) choice->octaves = beyond;
   free(near);
   ft_spots_free(&spots);
   return taken;

@@ -35,15 +35,29 @@ static int choose_unmeasured(fatune_session *session, const struct ft_request *r
 static int choose_default_of(const struct ft_request *request, const struct ft_arch *arch,
                              struct ft_choice *choice) {
   const size_t length = strlen(choice->note);
+  const struct ft_config winner = choice->config;
+  snprintf(choice->note + length, sizeof choice->note - length, "; the default won there");
+  FT_TRY(ft_default_config(request, arch, &choice->config));
+  if (ft_config_compare(&winner, &choice->config) == 0) return FT_OK;
   choice->kernel = (struct ft_digest){0};
   choice->median_us = 0;
-  snprintf(choice->note + length, sizeof choice->note - length, "; the default won there");
-  return ft_default_config(request, arch, &choice->config);
+  return FT_OK;
 }
 
-int ft_session_choose(fatune_session *session, const struct ft_request *request,
-                      const struct ft_arch *arch, const char *device_class,
-                      struct ft_choice *choice) {
+static void say_why_unmeasured(const struct ft_choice *known, char *why, size_t room) {
+  const bool is_beyond = known->octaves > 0;
+  snprintf(why, room, "nothing measured or predicted");
+  if (is_beyond)
+    snprintf(why, room,
+             "nothing measured near enough, nor predicted; the nearest winner is %.3g "
+             "octave%s away",
+             known->octaves, known->octaves == 1 ? "" : "s");
+}
+
+static int choose(fatune_session *session, const struct ft_request *request,
+                  const struct ft_arch *arch, const char *device_class, bool from_anywhere,
+                  struct ft_choice *choice) {
+  char why[256];
   memset(choice, 0, sizeof *choice);
   FT_TRY(ft_rules_serves(request, arch));
   char of_table[96], target[16];
@@ -55,19 +69,32 @@ int ft_session_choose(fatune_session *session, const struct ft_request *request,
   const struct ft_query query = {.request = request,
                                  .device = device_class,
                                  .target = target,
-                                 .templates = &session->templates};
+                                 .templates = &session->templates,
+                                 .from_anywhere = from_anywhere};
   FT_TRY(ft_store_choose(session->store, &query, choice));
-  if (choice->default_won) return choose_default_of(request, arch, choice);
-  if (choice->hit == FT_HIT_DEFAULT)
-    return choose_unmeasured(session, request, arch, "nothing measured or predicted", choice);
+  if (choice->default_won && !from_anywhere) return choose_default_of(request, arch, choice);
+  if (choice->hit == FT_HIT_DEFAULT) {
+    say_why_unmeasured(choice, why, sizeof why);
+    return choose_unmeasured(session, request, arch, why, choice);
+  }
 
   /* A winner of another GPU, or from before a rule was added, may break a rule here. */
   const struct ft_rule *const broken =
       ft_rules_broken(request, arch, &choice->config, FT_EVERY_RULE);
   if (!broken) return FT_OK;
-  char why[256];
   snprintf(why, sizeof why, "the known winner breaks rule %s", broken->name);
   return choose_unmeasured(session, request, arch, why, choice);
+}
+
+int ft_session_choose(fatune_session *session, const struct ft_request *request,
+                      const struct ft_arch *arch, const char *device_class,
+                      struct ft_choice *choice) {
+  return choose(session, request, arch, device_class, false, choice);
+}
+
+int ft_session_choose_from_anywhere(fatune_session *session, const struct ft_request *request,
+                                    struct ft_choice *choice) {
+  return choose(session, request, &session->device.arch, session->device.id, true, choice);
 }
 
 bool ft_session_named_kernel(fatune_session *session, const struct ft_request *request,

@@ -17,6 +17,11 @@ int ft_session_choose(fatune_session *session, const struct ft_request *request,
                       const struct ft_arch *arch, const char *device_class,
                       struct ft_choice *choice);
 
+/* The same for the session's own GPU, and a winner may be of any distance: where nothing can be
+ * compiled, a kernel that was measured for another problem is better than none. */
+int ft_session_choose_from_anywhere(fatune_session *session, const struct ft_request *request,
+                                    struct ft_choice *choice);
+
 /* Likewise the key of the kernel that a trial names for a config that is given; false: no trial
  * does. */
 bool ft_session_named_kernel(fatune_session *session, const struct ft_request *request,

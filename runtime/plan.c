@@ -95,21 +95,46 @@ static int begin_record(fatune_plan *plan) {
   return FT_OK;
 }
 
+static int prepare(fatune_plan *plan, const struct ft_choice *choice, struct ft_kernel *kernel,
+                   bool *compiled) {
+  static const struct ft_digest nothing = {{0}};
+  const bool measured = !ft_digest_equal(&choice->kernel, &nothing);
+  return ft_session_prepare(plan->session, &plan->request, &choice->config,
+                            measured ? &choice->kernel : NULL, &plan->source, kernel, &plan->module,
+                            compiled);
+}
+
+/* Without NVRTC a kernel that is here may be that of a winner too far away to be chosen. */
+static int prepare_or_fall_back(fatune_plan *plan, bool given, struct ft_choice *choice,
+                                struct ft_kernel *kernel, bool *compiled) {
+  const int status = prepare(plan, choice, kernel, compiled);
+  if (status != FT_E_NO_NVRTC || given) return status;
+  const struct ft_config missing = choice->config;
+  struct ft_choice other;
+  char detail[1024];
+  snprintf(detail, sizeof detail, "%s", ft_detail());
+  if (ft_session_choose_from_anywhere(plan->session, &plan->request, &other) == FT_OK &&
+      ft_config_compare(&other.config, &missing) != 0) {
+    ft_source_free(&plan->source);
+    if (prepare(plan, &other, kernel, compiled) == FT_OK) {
+      *choice = other;
+      return FT_OK;
+    }
+  }
+  return ft_fail(status, "%s", detail);
+}
+
 static int make(fatune_plan *plan, const fatune_request *request, const char *config) {
   fatune_session *const session = plan->session;
-  const struct ft_digest nothing = {{0}};
   struct ft_choice choice;
   FT_TRY(ft_request_from_public(&plan->request, request));
   FT_TRY(ft_session_refuse_capture(session, "make the plan before the capture"));
   FT_TRY(ft_session_score(session, plan->request.score, &plan->launch.score));
   FT_TRY(choose(session, &plan->request, config, &choice));
-  const bool measured = !ft_digest_equal(&choice.kernel, &nothing);
 
   struct ft_kernel kernel = {0};
   bool compiled;
-  const int loaded =
-      ft_session_prepare(session, &plan->request, &choice.config, measured ? &choice.kernel : NULL,
-                         &plan->source, &kernel, &plan->module, &compiled);
+  const int loaded = prepare_or_fall_back(plan, config != NULL, &choice, &kernel, &compiled);
   if (loaded == FT_E_NO_NVRTC) return name_request(plan, loaded);
   FT_TRY(loaded);
   const int status = describe(plan, &choice, config != NULL, &kernel, compiled);

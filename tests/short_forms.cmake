@@ -27,7 +27,7 @@ endfunction()
 
 # These suites run with cache/ counted and not a second time without.
 set(counted bundle_forged bundle_recipes fields fuzz_corpus kernel_key key_parts merge named_files shipped single_flight store store_choose store_edges
-    store_export store_failures store_faults store_files store_forged store_modes store_old store_parts store_power store_repair
+    store_export store_failures store_faults store_files store_forged store_modes store_near store_old store_parts store_power store_repair
     store_rows trial_text trust)
 set(counts ${PROJECT_BINARY_DIR}/CMakeFiles/cache_counted.dir)
 add_tests_again(fatune_tests_counted counted --coverage)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "generator/emit.h"
+#include "generator/space.h"
 #include "runtime/choice.h"
 #include "runtime/kernel_source.h"
 #include "runtime/session.h"
@@ -148,6 +149,45 @@ START_TEST(without_nvrtc_a_trial_names_the_kernel) {
 }
 END_TEST
 
+/* A winner too far away to be chosen: its kernel is better than none, and is not taken else. */
+START_TEST(without_nvrtc_a_winner_from_anywhere_is_run) {
+  fatune_session *session = open_session(1);
+  const struct ft_request request = request_of(WORDS);
+  struct ft_space space;
+  struct ft_trial trial = make_trial("forward bf16 d64 nq8192", session->device.id, 1, 10);
+  struct ft_source source;
+  struct ft_kernel kernel;
+  char origin[256];
+  bool compiled;
+  assert_ok(ft_space_open(&space, &request, &session->device.arch));
+  do ck_assert(ft_space_next(&space, &trial.config));
+  while (ft_config_compare(&trial.config, &space.first) == 0);
+  assert_ok(ft_session_emit(session, &request, &session->device.arch, &trial.config, &source));
+  assert_ok(ft_session_kernel(session, &source, NULL, &kernel, &compiled));
+  trial.kernel = kernel.key;
+  trial.templates = session->templates;
+  assert_ok(ft_store_trial_put(session->store, &trial));
+  fatune_session_close(session);
+
+  setenv("FATUNE_LIBNVRTC", "/nowhere/libnvrtc.so", 1);
+  session = open_session(1);
+  assert_ok(try_plan(session, NULL, origin, &compiled));
+  ck_assert_msg(strstr(origin, "near: ") && strstr(origin, "octaves away"), "%s", origin);
+  ck_assert(!compiled);
+  assert_ok(ft_store_kernel_forget(session->store, &kernel.key));
+  fatune_session_close(session); /* it has kept the plan */
+  session = open_session(1);
+  ck_assert_status(try_plan(session, NULL, origin, &compiled), FATUNE_E_NO_NVRTC);
+  ck_assert_ptr_nonnull(strstr(fatune_detail(), "/nowhere/libnvrtc.so"));
+  fatune_session_close(session);
+  ft_source_free(&source);
+  ft_kernel_free(&kernel);
+
+  use_fake_nvrtc();
+  expect_plan(true, "the nearest winner is");
+}
+END_TEST
+
 /* Its row says that it is for another target than the source's: a mistake, or forged. */
 START_TEST(a_kernel_for_another_target_is_not_taken) {
   char file[160];
@@ -228,6 +268,7 @@ Suite *make_kernel_key_suite(void) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, another_compilers_kernel_does_not_shadow);
   tcase_add_test(tests, without_nvrtc_a_trial_names_the_kernel);
+  tcase_add_test(tests, without_nvrtc_a_winner_from_anywhere_is_run);
   tcase_add_test(tests, a_kernel_for_another_target_is_not_taken);
   tcase_add_test(tests, a_trial_that_names_a_strangers_kernel_is_not_followed);
   tcase_add_test(tests, nvrtc_is_opened_for_its_name_only_when_it_changed);

@@ -6,8 +6,8 @@
 #include "tests/store_fixture.h"
 
 #define PROBLEM     "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal"
-#define NEARBY      "forward bf16 d128 hq16 hkv16 b2 nq8192 nk8192 causal"
-#define FAR_OFF     "forward bf16 d128 hq16 hkv16 b2 nq65536 nk65536 causal"
+#define NEARBY      "forward bf16 d128 hq16 hkv16 b4 nq4096 nk4096 causal" /* 1 octave away */
+#define AS_NEAR     "forward bf16 d128 hq32 hkv16 b2 nq4096 nk4096 causal" /* 1, and comes later */
 #define OTHER_CLASS "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096"
 
 static struct fixture fixture;
@@ -229,16 +229,17 @@ START_TEST(hits_get_better_step_by_step) {
   trial.outcome = FT_OUTCOME_PREDICTED;
   put(store, trial);
   assert_chosen(choose(store, PROBLEM), FT_HIT_MODEL, 3);
-  put(store, make_trial(FAR_OFF, CLASS_H100, 4, 10));
+  put(store, make_trial(NEARBY, CLASS_H100, 4, 10));
   choice = choose(store, PROBLEM);
   assert_chosen(choice, FT_HIT_NEAR, 4);
   ck_assert_ptr_nonnull(strstr(choice.note, "another device"));
   put(store, make_trial(PROBLEM, CLASS_H100, 5, 10));
   assert_chosen(choose(store, PROBLEM), FT_HIT_NEAR, 5);
-  put(store, make_trial(FAR_OFF, CLASS_H200, 6, 10));
+  put(store, make_trial(AS_NEAR, CLASS_H200, 6, 10));
   choice = choose(store, PROBLEM);
   assert_chosen(choice, FT_HIT_NEAR, 6);
-  ck_assert_ptr_nonnull(strstr(choice.note, "nearest bucket"));
+  ck_assert_ptr_nonnull(strstr(choice.note, "nearest bucket, 1 octave away"));
+  ck_assert_double_eq(choice.octaves, 1);
   put(store, make_trial(NEARBY, CLASS_H200, 7, 10));
   assert_chosen(choose(store, PROBLEM), FT_HIT_NEAR, 7);
 
@@ -256,22 +257,6 @@ START_TEST(hits_get_better_step_by_step) {
   ck_assert(ft_digest_equal(&choice.kernel, &trial.kernel));
   ft_store_close(store);
   assert_warnings(&fixture, 0);
-}
-END_TEST
-
-/* A winner of even rows says little of a mask with a row that all others wait for. */
-START_TEST(masks_with_other_longest_rows_are_not_near) {
-  static const char even[] = "forward bf16 d128 hq16 nq4096 mask=64x64@0.25";
-  static const char longer[] = "forward bf16 d128 hq16 nq4096 mask=64x64@0.25,4";
-  static const char longest[] = "forward bf16 d128 hq16 nq4096 mask=64x64@0.25,8";
-  struct ft_store *const store = open_store(&fixture);
-  put(store, make_trial(even, CLASS_H200, 1, 100));
-  assert_chosen(choose(store, longer), FT_HIT_NEAR, 1);
-  ck_assert_int_eq(choose(store, longest).hit, FT_HIT_DEFAULT);
-  put(store, make_trial(longer, CLASS_H200, 2, 100));
-  assert_chosen(choose(store, longest), FT_HIT_NEAR, 2);
-  assert_chosen(choose(store, even), FT_HIT_EXACT, 1);
-  ft_store_close(store);
 }
 END_TEST
 
@@ -400,8 +385,8 @@ START_TEST(user_goes_before_layers_within_a_hit_class) {
   put(store, make_trial(PROBLEM, CLASS_H200, 4, 100));
   assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 4);
   /* Near hits: the nearest, wherever it lies. */
-  put(store, make_trial(FAR_OFF, CLASS_H200, 5, 100));
-  assert_chosen(choose(store, "forward bf16 d128 hq16 hkv16 b2 nq2048 nk2048 causal"), FT_HIT_NEAR,
+  put(store, make_trial(NEARBY, CLASS_H200, 5, 100));
+  assert_chosen(choose(store, "forward bf16 d128 hq16 hkv16 b1 nq4096 nk4096 causal"), FT_HIT_NEAR,
                 4);
   ft_store_close(store);
   assert_warnings(&fixture, 0);
@@ -483,7 +468,6 @@ Suite *make_store_choose_suite(void) {
   tcase_add_test(tests, equal_data_gives_equal_choices);
   tcase_add_test(tests, hits_get_better_step_by_step);
   tcase_add_test(tests, every_length_of_a_bucket_is_exact);
-  tcase_add_test(tests, masks_with_other_longest_rows_are_not_near);
   tcase_add_test(tests, policies_do_not_mix);
   tcase_add_test(tests, the_device_most_alike_is_taken);
   tcase_add_test(tests, rows_of_another_version_are_passed_over);

@@ -12,7 +12,7 @@
 #include "tests/trust_lab.h"
 
 #define PROBLEM "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal"
-#define NEARBY  "forward bf16 d128 hq16 hkv16 b2 nq1024 nk1024 causal"
+#define NEARBY  "forward bf16 d128 hq16 hkv16 b4 nq4096 nk4096 causal"
 
 static struct trust_lab lab;
 static struct ft_kernel kernel, pair[2]; /* of no store yet */

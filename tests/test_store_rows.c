@@ -6,7 +6,7 @@
 #include "tests/store_fixture.h"
 
 #define PROBLEM "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal"
-#define NEARBY  "forward bf16 d128 hq16 hkv16 b2 nq1024 nk1024 causal"
+#define NEARBY  "forward bf16 d128 hq16 hkv16 b4 nq4096 nk4096 causal"
 
 static struct fixture fixture;
 static struct ft_kernel kernels[3];

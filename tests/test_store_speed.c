@@ -97,7 +97,7 @@ START_TEST(look_ups_do_not_grow_with_the_store) {
   char text[96];
   name_request(3, 7, text);
   const double exact = time_of(store, text, CLASS_H200, FT_HIT_EXACT);
-  const double near = time_of(store, "forward bf16 d64 hq64 b64 nq100000", CLASS_H200, FT_HIT_NEAR);
+  const double near = time_of(store, "forward bf16 d64 hq64 nq128 nk256", CLASS_H200, FT_HIT_NEAR);
   const double elsewhere = time_of(store, text, CLASS_H100, FT_HIT_NEAR);
   const double miss = time_of(store, "forward fp16 d64 nq4096", CLASS_H200, FT_HIT_DEFAULT);
   printf("store_speed: %d trials: exact %.2f ms, near %.2f, another device %.2f, miss %.2f\n", rows,

@@ -43,7 +43,9 @@ static void explain_tools(struct cli *cli, fatune_session *session) {
   if (compiles)
     cli_field(cli, "toolchain", "NVRTC %s", version);
   else
-    cli_field(cli, "toolchain", "NVRTC missing: only kernels that are in a cache can be run (%s)",
+    cli_field(cli, "toolchain",
+              "NVRTC missing: only kernels that are in a cache can be run, of the "
+              "nearest winner where that of this config is not (%s)",
               fatune_detail());
   cli_json(cli, "templates", cli_json_text(digest));
   cli_json(cli, "nvrtc", cli_json_text(version));
@@ -95,6 +97,7 @@ static void explain_choice(struct cli *cli, const struct ft_choice *choice,
   cli_field(cli, "default", "%s", default_text);
   cli_json(cli, "hit", cli_json_text(cli_hit_name(choice->hit)));
   cli_json(cli, "note", cli_json_text(choice->note));
+  cli_json(cli, "octaves", cli_json_real(choice->octaves));
   cli_json(cli, "config", cli_json_text(config));
   cli_json(cli, "knobs", cli_knobs_json(config));
   cli_json(cli, "why", cli_json_text(why.data));
