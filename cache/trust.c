@@ -23,6 +23,7 @@ static const size_t SIGNED_MOST = (size_t)1 << 30;
 
 /* How SQLite's files begin. */
 #define DATABASE "SQLite format 3"
+#define TRIALS   "bucket=\""
 
 /* ORDER TRUST */
 static const char *const names[] = {"any", "owner", "signed"};
@@ -219,6 +220,12 @@ static int judge_named(const char *path, const struct stat *state, const char *b
   if (!S_ISREG(state->st_mode))
     return ft_fail(FT_E_ARGUMENT, "FILE is '%s', a device, pipe or socket; " ALLOWED, path);
   if (state->st_size == 0) return ft_fail(FT_E_CACHE, "FILE '%s' is empty; " ALLOWED, path);
+  if (strncmp(begin, TRIALS, sizeof TRIALS - 1) == 0)
+    return ft_fail(FT_E_CACHE,
+                   "FILE '%s' is an export of winners as text, for reading and for the build of "
+                   "fatune; allowed: one whose name does not end in .trials, a tuning.db or a "
+                   "kernels.db",
+                   path);
   if (strcmp(begin, DATABASE) != 0)
     return ft_fail(FT_E_CACHE, "FILE '%s' does not begin as a file of fatune; " ALLOWED, path);
   return FT_OK;

@@ -10,7 +10,8 @@ static void make_places(void) {
   char line[1024];
   begin_program_test();
   snprintf(line, sizeof line,
-           "cd %s && mkdir folder && : >empty && echo a text >text && mkfifo pipe && "
+           "cd %s && mkdir folder && : >empty && echo a text >text && echo 'bucket=\"x\"' "
+           ">h200.trials && mkfifo pipe && "
            "ln -s nowhere dangling && ln -s pipe link && ln -s text to_text && head -c 5000 "
            "/dev/zero >zeros",
            folder);
@@ -30,6 +31,8 @@ static const struct {
     {"text/x", 1, "text/x' cannot be read: Not a directory"},
     {"empty", 6, "empty' is empty; allowed: what `fatune cache export` wrote"},
     {"text", 6, "text' does not begin as a file of fatune; allowed: what `fatune cache export`"},
+    {"h200.trials", 6,
+     "h200.trials' is an export of winners as text, for reading and for the build"},
     {"zeros", 6, "zeros' does not begin as a file of fatune; allowed: what `fatune cache export`"},
 };
 
