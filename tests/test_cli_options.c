@@ -251,12 +251,19 @@ START_TEST(cache_words_arrive) {
 }
 END_TEST
 
-static void with_shapes(const char *content, const char *expected, const char *detail) {
+/* A tilde is a byte that is 0. */
+static void with_shapes(const char *text, const char *expected, const char *detail) {
   char path[] = "/tmp/fatune_shapes_XXXXXX", line[64];
   const int descriptor = mkstemp(path);
   ck_assert_int_ge(descriptor, 0);
-  ck_assert_int_eq(write(descriptor, content, strlen(content)), (ssize_t)strlen(content));
+  const size_t length = strlen(text);
+  char *const content = strdup(text);
+  ck_assert_ptr_nonnull(content);
+  for (size_t i = 0; i < length; i++)
+    if (content[i] == '~') content[i] = '\0';
+  ck_assert_int_eq(write(descriptor, content, length), (ssize_t)length);
   close(descriptor);
+  free(content);
   snprintf(line, sizeof line, "--shapes|%s", path);
   if (expected != NULL) {
     check_requests(line, expected);
@@ -277,6 +284,9 @@ START_TEST(shapes_are_read) {
               NULL);
   with_shapes("d64 nq1\n# x\nd64 nq0\n", "forward bf16 d64 nq1", NULL);
   with_shapes("# x\nd64 nq0\nd128 nonsense\n", NULL, "line 2");
+  with_shapes("d64 nq1\n~~~~\nd64 nq2~ causal\nd64 nq4",
+              "forward bf16 d64 nq1; forward bf16 d64 nq4", NULL);
+  with_shapes("# x\n~~~~\n", NULL, "line 2: a byte is 0");
   with_shapes("# nothing\n\n", NULL, "no request");
   with_shapes("", NULL, "no request");
 }

@@ -87,15 +87,21 @@ static int add_line(struct shapes *shapes, char *line, int number) {
   return add_recorded(shapes, &shape);
 }
 
+/* A loss of power may leave zeros where lines were. */
+static int read_line(struct shapes *shapes, char *line, size_t length, int number) {
+  if (memchr(line, '\0', length)) return ft_fail(FT_E_ARGUMENT, "a byte is 0; allowed: text");
+  line[strcspn(line, "#\r\n")] = '\0';
+  return line[strspn(line, BLANKS)] != '\0' ? add_line(shapes, line, number) : FT_OK;
+}
+
 static int read_lines(struct shapes *shapes, FILE *file) {
   char *line = NULL;
   size_t room = 0;
+  ssize_t length;
   int status = FT_OK;
   errno = 0;
-  for (int number = 1; status == FT_OK && getline(&line, &room, file) >= 0; ++number) {
-    line[strcspn(line, "#\r\n")] = '\0';
-    if (line[strspn(line, BLANKS)] == '\0') continue;
-    status = add_line(shapes, line, number);
+  for (int number = 1; status == FT_OK && (length = getline(&line, &room, file)) >= 0; ++number) {
+    status = read_line(shapes, line, (size_t)length, number);
     if (status == FT_E_ARGUMENT) add_damaged(shapes, number);
     if (status == FT_E_ARGUMENT) status = FT_OK;
   }
