@@ -150,7 +150,7 @@ static void push_score(lua_State *state, const struct ft_known_score *score,
   set_boolean(state, "x_grows", score != NULL && score->exponent.x_grows);
   set_boolean(state, "has_key_slope", score != NULL && score->exponent.key_slope != 0);
   set_boolean(state, "has_key_terms", score != NULL && score->exponent.key_term != 0);
-  const bool slope_varies = score != NULL && varies(score, score->slope);
+  const bool slope_varies = score != NULL && score->slope_varies;
   set_boolean(state, "slope_varies", slope_varies);
   /* Whether P for dS can be P times the slope: marks of what is dropped, and gradients of captured
    * things, want P itself. */

@@ -216,6 +216,37 @@ static const struct {
     {"h200", "backward bf16 d72 dv136 hq4 hkv2 nq66 nk140 dropout", ROLES, false},
     {"h200", "backward fp16 d144 dv40 hq2 nq130 nk140 causal", ROLES, true}};
 
+/* The first key takes nearly all of each row: P of the others is near the smallest normal number of
+ * fp16, and the slope of their scores 2^-8. So P times the slope, which kernels for tensor cores
+ * round to fp16 where the slope varies, is subnormal. One that is lost or off by a half must be
+ * seen all the same. */
+START_TEST(subnormal_weights) {
+  static const char text[] = "score = where(j == 0, 9.5, (s + s * s / 128) / 256)";
+  static const struct {
+    const char *request, *config;
+  } runs[] = {{"backward fp16 d64 hq2 hkv1 nq100 nk70",
+               HOPPER "block_n=64 q_stages=2 do_stages=2 ds_stages=2"},
+              {"backward fp16 d136 nq70 nk130", ROLES}};
+  static const char piece[] = "const float low = first_of(rP[m], i), high = second_of(rP[m], i);";
+  static const char *const bugs[] = {
+      NULL, "const float low = first_of(rP[m], i) * 0.f, high = second_of(rP[m], i);",
+      "const float low = first_of(rP[m], i), high = second_of(rP[m], i) * 0.5f;"};
+  const char *const bug = bugs[_i % 3];
+  const struct planted planted =
+      emulator_plant("parts/score_transposed.cu.in", piece, bug ? bug : piece);
+  struct emulator_run run;
+  emulator_run_scored(&run, planted.folder, "flat", text,
+                      emulator_options(runs[_i / 3].request, FT_LAYOUT_BSHD, emulator_seed()),
+                      runs[_i / 3].config);
+  if (bug)
+    emulator_expect_wrong("P times the slope", &run);
+  else
+    emulator_expect_right("P times the slope", &run);
+  emulator_run_free(&run);
+  emulator_unplant(&planted);
+}
+END_TEST
+
 /* Keys so far off that all their P are too small for fp32, and their gradients for bf16 nearly. */
 START_TEST(tiny_gradients_are_right) {
   static const char far[] = "score = s + tensor('of_key', 'fp32', nk)(j) - 0.7 * abs(i - j)";
@@ -280,6 +311,7 @@ Suite *make_emulator_score_suite(void) {
   tcase_add_loop_test(tests, packed_scores_are_right, 0, 4);
   tcase_add_test(tests, hidden_keys_that_are_seen_are_told);
   tcase_add_loop_test(tests, nan_reaches_those_that_see_it, 0, 2);
+  tcase_add_loop_test(tests, subnormal_weights, 0, 6);
   tcase_add_loop_test(tests, tiny_gradients_are_right, 0, 2);
   tcase_add_test(tests, gradients_of_sinks_that_vanish_are_right);
   tcase_add_loop_test(tests, gradients_are_right, 0, FT_COUNT(backwards) + of_runs(RANDOM_SCORES));

@@ -97,6 +97,8 @@ static int prepare(struct ft_known_score *known) {
     (void)snprintf(known->why_no_slope, sizeof known->why_no_slope, "%s", ft_detail());
   known->slope = known->has_slope ? derivatives.by_s : 0;
   known->slope_is_one = known->has_slope && is_constant(score, derivatives.by_s, 1);
+  known->slope_varies =
+      (ft_node(&score->expression, known->slope)->sources & ft_source_symbol(FT_SYMBOL_S)) != 0;
   const struct ft_node *const stated = ft_node(&score->expression, score->score);
   known->has_score = stated->operation != FT_OP_SYMBOL;
   known->has_visible = !is_constant(score, score->visible, 1);

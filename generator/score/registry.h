@@ -27,6 +27,7 @@ struct ft_known_score {
   struct ft_score score;
   bool has_slope;    /* a backward can be made; else why_no_slope says why not */
   bool slope_is_one; /* the score is s and what does not depend on it */
+  bool slope_varies; /* the slope depends on s */
   bool has_score, has_visible;
   int slope; /* node */
   char why_no_slope[256];

@@ -142,6 +142,7 @@ static void load_key(struct operands *key, const struct ft_host_problem *problem
  * as much. */
 struct pair {
   double ds, ds_size, p, p_size;
+  double ds_subnormal;     /* what dS may lose where P times the slope is subnormal; else 0 */
   float plain_ds, plain_p; /* rounded to the dtype */
   struct ft_score_gradient by_score;
 };
@@ -158,6 +159,16 @@ static bool keeps(const struct ft_host_problem *problem, struct ft_row row, int6
   const uint32_t threshold = r->dropout ? ft_dropout_threshold(problem->dropout) : 0;
   return threshold == 0 || ft_dropout_keeps(problem->seed, problem->offset, row.batch, r->heads_q,
                                             row.head, row.i, j, threshold);
+}
+
+/* Half a unit in the last place of P times a slope that varies, rounded to fp16, if that is too
+ * small for a normal number; else 0. Where it does not vary, dS may as well be made without it and
+ * multiplied by it at the end. */
+static double subnormal_weight(const struct ft_host_problem *problem, double weight) {
+  static const double smallest_normal = 0x1p-14;
+  if (problem->request.dtype != FT_FP16 || !problem->score || !problem->score->slope_varies)
+    return 0;
+  return fabs(weight) < smallest_normal ? ft_half_ulp(FT_FP16, weight) : 0;
 }
 
 /* Of row and key j, where kept says whether dropout keeps them. What is hidden is all 0. */
@@ -188,11 +199,14 @@ static struct pair pair_of(const struct ft_host_problem *problem, struct ft_scor
   /* Below it P errs by more than half a unit in the last place: of bf16 and fp32 because what is
    * less than 2^-126 may become 0. */
   const double normal = r->dtype == FT_FP16 ? 0x1p-14 : 0x1p-126 / ft_half_ulp(r->dtype, 1);
-  const double exact = p * (dp * rescale - terms->delta);
+  const double difference = dp * rescale - terms->delta;
+  const double exact = p * difference;
   const double p_size = fmax(p, normal) * ft_wobble(r, score * problem->scale * scored.slope);
   const double size = p_size * (terms->dout_norm * key->second_norm * rescale + terms->delta_size);
   return (struct pair){.ds = exact * scored.slope,
                        .ds_size = fmax(size * fmax(fabs(scored.slope), least_slope), normal),
+                       .ds_subnormal =
+                           subnormal_weight(problem, p * scored.slope) * fabs(difference),
                        .p = kept ? p : 0,
                        .p_size = kept ? p_size : 0,
                        .plain_ds = ft_round_to_dtype(r->dtype, plain * (float)of_plain.slope),
@@ -222,6 +236,7 @@ void ft_score_gradients_of(const struct ft_host_problem *problem, struct ft_scor
 
 struct sums {
   double exact[FT_REFERENCE_DIM], squares[FT_REFERENCE_DIM];
+  double subnormal[FT_REFERENCE_DIM]; /* squares, too */
   float plain[FT_REFERENCE_DIM];
 };
 
@@ -238,13 +253,22 @@ static void add(struct sums *restrict sums, const float *restrict row,
   }
 }
 
+static void add_subnormal(struct sums *sums, const float *row, int dim, double size) {
+  if (size == 0) return;
+  for (int d = 0; d < dim; d++) {
+    const double lost = size * (double)row[d];
+    sums->subnormal[d] += lost * lost;
+  }
+}
+
 static void finish(const struct sums *sums, enum ft_dtype dtype, int dim, double scale,
                    struct ft_gradient_row *row) {
-  row->yardstick = 0;
+  row->yardstick = row->subnormal = 0;
   for (int d = 0; d < dim; d++) {
     row->exact[d] = sums->exact[d] * scale;
     row->plain[d] = (double)ft_round_to_dtype(dtype, sums->plain[d] * (float)scale);
     row->yardstick = fmax(row->yardstick, sqrt(sums->squares[d]) * scale);
+    row->subnormal = fmax(row->subnormal, sqrt(sums->subnormal[d]) * scale);
   }
 }
 
@@ -266,6 +290,7 @@ void ft_query_gradient(const struct ft_host_problem *problem, const struct ft_qu
     const struct pair pair =
         pair_of(problem, &scorer, own, &query, &key, j, keeps(problem, row, j));
     add(&sums, key.first, key.rounded_first, r->head_dim, pair.ds, pair.ds_size, pair.plain_ds);
+    add_subnormal(&sums, key.first, r->head_dim, pair.ds_subnormal);
   }
   ft_scorer_close(&scorer);
   finish(&sums, ft_output_dtype(r), r->head_dim, problem->scale, dq);
@@ -294,6 +319,7 @@ void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_que
                                        key_row.i, keeps(problem, row, key_row.i));
       add(&sums_k, query.first, query.rounded_first, r->head_dim, pair.ds, pair.ds_size,
           pair.plain_ds);
+      add_subnormal(&sums_k, query.first, r->head_dim, pair.ds_subnormal);
       add(&sums_v, query.second, query.rounded_second, r->head_dim_v, pair.p, pair.p_size,
           pair.plain_p);
     }

@@ -13,7 +13,14 @@
  * an error is measured not by the gradient but by its yardstick: the root of the sum of squares
  * that the gradient would have if nothing cancelled, with |dO| |V| + |dO| |O| + |dLSE| in place of
  * the difference. P and dS that are smaller than a normal number of the dtype count as one. Of
- * fp32, where P is not rounded to fewer bits than S has, large scores make it larger. */
+ * fp32, where P is not rounded to fewer bits than S has, large scores make it larger.
+ *
+ * The plain computation has the slope of a score in fp32. A program of tensors of the dtype rounds
+ * on the way from P to dS = P (Z o dP - delta) slope once more: P times the slope, or P (Z o dP -
+ * delta) times each term of the slope. Where what is rounded is a normal number, that is another
+ * rounding of a relative size. In fp16 P times the slope may be smaller than any normal number
+ * where neither P nor dS counts as less. It then errs by up to 2^-25, and dS by 2^-25 |Z o dP -
+ * delta|: a row's `subnormal`. */
 #ifndef TUNER_GRADIENTS_H
 #define TUNER_GRADIENTS_H
 
@@ -47,10 +54,11 @@ struct ft_query_terms {
 /* Terms [batch, heads_q, seq] from the problem's O, LSE, dO, dLSE; to be freed by the caller. */
 int ft_query_terms_make(struct ft_query_terms **terms, const struct ft_host_problem *problem);
 
-/* One row of a gradient, exact and plain, and its yardstick: the largest of its columns. */
+/* One row of a gradient, exact and plain; its yardstick and, as a root of a sum of squares, too,
+ * what it may lose by subnormal weights: the largest of its columns. */
 struct ft_gradient_row {
   double exact[256], plain[256];
-  double yardstick;
+  double yardstick, subnormal;
 };
 void ft_query_gradient(const struct ft_host_problem *problem, const struct ft_query_terms *terms,
                        struct ft_row row, struct ft_gradient_row *dq);
