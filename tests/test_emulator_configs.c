@@ -64,6 +64,8 @@ static const struct {
     {"shared-keys", "backward fp16 d16 nq70", BACKWARD(64, 64, 16, 2, 1, 0)},
     {"uneven-stages", "backward fp16 d16 nq200 nk130", HOPPER(64, 128, 2, 1, 1)},
     {"uneven-stages", "backward fp16 d16 nq330 nk70", HOPPER(64, 64, 2, 1, 1) " early_scores=1"},
+    {"uneven-stages", "backward fp16 d16 nq500 nk70 dropout",
+     HOPPER(64, 64, 4, 3, 2) " kv_in_regs=1 early_scores=1"},
     {"consumer-registers", "backward bf16 d64 nq200", HOPPER(64, 192, 2, 2, 2) " kv_in_regs=1"},
     {"long-tile", "backward fp16 d16 nq50 nk70 causal", HOPPER(128, 128, 2, 2, 2)},
     {"idle-stages", "backward fp16 d136 nq130 nk70 causal", ROLES(1, 2, 1, 1)},
@@ -105,6 +107,9 @@ static const struct {
      HOPPER(64, 128, 2, 2, 2) " direct_store=1 persistent=1 pacing=1"},
     {"", "backward fp16 d16 hq29 b3 nq150 nk200 causal dropout",
      HOPPER(64, 128, 2, 2, 2) " direct_store=1 persistent=1 pacing=2"},
+    /* And some that no query sees. */
+    {"", "backward fp16 d32 hq4 hkv2 b2 nq124 nk229 causal=top-left dropout",
+     HOPPER(64, 128, 2, 2, 2) " kv_in_regs=1 direct_store=1 persistent=1"},
     {"", "backward fp16 d24 dv16 hq72 hkv36 b2 nq100 nk190 causal=top-left",
      HOPPER(64, 128, 3, 3, 2) " kv_in_regs=1 direct_store=1 persistent=1 pacing=2"},
     {"", "backward bf16 d72 dv40 hq4 hkv2 nq400 nk330 dropout mask=64x128@0.6",

@@ -1660,6 +1660,7 @@ __device__ __forceinline__ void drop_step(Consumer &consumer, unsigned (&marked)
 
 // ---- P for dS: as it is in registers for dV -------------------------------------------------------------------------
 constexpr bool LSE_AHEAD = !HAS_SCORE;      // LSE of a step is loaded before its S is there
+constexpr bool DS_TAKES_DELTA = false;
 
 __device__ __forceinline__ void wait_before_p(const Consumer &) {}
 
@@ -1854,6 +1855,10 @@ __device__ __forceinline__ void let_next_begin(const Consumer &consumer, bool fi
 }
 
 // ---- a step ----
+// Whether -delta, which comes with dO, is read when dO no longer is. The loader waits for the place of Q before that of dO, so
+// with as many stages of dO as of Q neither is overwritten until dS of the step is made.
+constexpr bool DELTA_AFTER_DO = DS_TAKES_DELTA && DO_STAGES < Q_STAGES;
+
 // Its S is there as it begins, and that of the next one as it ends. There is no step after the last: its S is that of the
 // last Q once more, because a product under a condition would make the compiler wait for every product at once.
 __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardParams &params, const KeyTile &keys,
@@ -1885,12 +1890,13 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
     wgmma_wait<0>();         // dP and dV: dS takes the place of P, and the next S that of dP
     hold(consumer.rS[0]);
     __syncwarp();
-    release(consumer, do_empty(consumer.do_ring.stage));
+    if (!DELTA_AFTER_DO) release(consumer, do_empty(consumer.do_ring.stage));
     make_ds(rdS, consumer, params.dropout, q_ring.stage, step.q0);
     if (!last_step) mbarrier_wait(q_full(q_next.stage), q_next.parity);
     begin_sum(consumer.rdK, rdS, consumer.smem + SMEM_Q, q_ring.stage, Q_TILE);
     begin_scores(consumer, q_next.stage);
     store_ds(consumer, rdS);
+    if (DELTA_AFTER_DO) release(consumer, do_empty(consumer.do_ring.stage));
     wgmma_wait<1>();         // dK
     if (!TAKES_TILES || !last_step) release(consumer, q_empty(q_ring.stage));
   } else {
