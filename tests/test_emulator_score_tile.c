@@ -36,6 +36,11 @@ static const char shifted[] = "local bias = tensor('bias', 'fp16', nq, batch, nk
                               "score = s + 4 * bias(i, b, j + 8, kv)";
 static const char before[] = "local bias = tensor('bias', 'bf16', nq, nk)\n"
                              "score = s + 4 * bias(i, j - 8)";
+/* Steps reach beyond the last key, and what is divided is not left out by a compiler. */
+static const char besides[] =
+    "local step, bias = scalar('step', 'int'), tensor('bias', 'bf16', heads, nq, nk)\n"
+    "local document = tensor('document', 'uint8', nk)\n"
+    "score = s + where(document(j) // step == 0, bias(h, i, j), 0)";
 
 static const struct {
   const char *text, *request, *config;
@@ -58,6 +63,8 @@ static const struct {
     {capped, "bf16 d64 hq2 nq200 nk264 causal", TURNS},
     {two, "bf16 d64 hq2 nq200 nk264", TURNS},
     {short_rows, "bf16 d64 hq2 nq200 nk264", TURNS},
+    {besides, "bf16 d64 hq2 nq31 nk72", TURNS},
+    {besides, "fp16 d64 hq2 nq31 nk72", ROWS_IN_TURNS},
     {dense, "bf16 d64 hq2 b2 nq200 nk264", ROWS_IN_TURNS},
     {dense, "fp16 d64 hq2 nq200 nk260", ROWS_IN_TURNS},
     {dense, "bf16 d128 hq2 b3 nq70 nk400 causal", ROWS(128, 128, 2, "overlap_tiles=1 pingpong=1")},
