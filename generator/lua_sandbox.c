@@ -134,7 +134,7 @@ int ft_sandbox_call(struct ft_sandbox *sandbox, int arguments, int results) {
           ? ft_fail(FT_E_MEMORY, "Lua ran out of memory (limit: %d MiB, a string or table %d MiB)",
                     FT_LUA_MEMORY >> 20, FT_LUA_BLOCK >> 20)
           : ft_fail(FT_E_TEMPLATE, "%s",
-                    has_text ? lua_tostring(state, -1) : "a template raised an error without text");
+                    has_text ? lua_tostring(state, -1) : "an error without text was raised");
   lua_settop(state, below);
   return status;
 }

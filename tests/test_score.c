@@ -220,7 +220,13 @@ static const struct {
     {"io.open('x')", FT_E_ARGUMENT, "test:1: unknown name 'io'"},
     {"load('x')", FT_E_ARGUMENT, "test:1: unknown name 'load'"},
     {"score = setmetatable({}, {})", FT_E_ARGUMENT, "test:1: unknown name 'setmetatable'"},
-    {"\033Lua", FT_E_ARGUMENT, "attempt to load a binary chunk"},
+    {"\033Lua", FT_E_ARGUMENT, "test: attempt to load a binary chunk"},
+    {"error({})", FT_E_ARGUMENT, "test: an error without text was raised"},
+    {"score = math.min(s, i)", FT_E_ARGUMENT, "test: attempt to compare two expression values"},
+    {"\ns = 3 score = s", FT_E_ARGUMENT, "test:2: 's' is no result of a score text; allowed: sc"},
+    {"exp = 2 score = s", FT_E_ARGUMENT, "test:1: 'exp' is no result of a score text"},
+    {"local x = tensor('x', 'fp32', 2)\nscore = s + x", FT_E_ARGUMENT,
+     "test:2: operand 2 of '+' is a tensor; allowed: its elements"},
 };
 enum { WRONG = sizeof wrong / sizeof wrong[0] };
 
@@ -308,7 +314,7 @@ static const struct {
     {CAPTURED "score = s + floor(t(h))", 1, 0, "test:3: score is not differentiable by 't': floor"},
     {CAPTURED "score = s + t(floor(c))", 1, 1, "test:3: score is not differentiable by 'c': floor"},
     {CAPTURED "score = s + where(t(h) < 0, 1, 2)", 1, 0, "by 't': it is only compared"},
-    {CAPTURED "score = s", 1, 0, "score is not differentiable by 't': it is not in it"},
+    {CAPTURED "score = s", 1, 0, "test: score is not differentiable by 't': it is not in it"},
     {CAPTURED "score = s + d(j)", 2, 0, "tensor 'd' has dtype int32; allowed for a gradient: fp32"},
     {CAPTURED "score = s + n", 0, 2, "scalar 'n' has type int; allowed for a gradient: float"},
 };

@@ -251,6 +251,12 @@ void ft_declarations_open(lua_State *state, struct ft_score *score) {
   lua_pop(state, 1);
   lua_newtable(state);
   set_function(state, score, "__index", unknown_name);
+  lua_setmetatable(state, -2);
+  /* The text's own table is empty, so that an assignment to a name of the language is seen. */
+  lua_newtable(state);
+  lua_newtable(state);
+  lua_rotate(state, -3, -1);
+  lua_setfield(state, -2, "__index");
   set_function(state, score, "__newindex", assign);
   lua_setmetatable(state, -2);
 }

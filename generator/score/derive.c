@@ -3,6 +3,7 @@
  * d score / d node on to its operands. */
 #include "generator/score/derive.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -251,9 +252,12 @@ static int collect(struct pass *pass, int nodes, struct ft_derivatives *derivati
   uint64_t lost = pass->wanted & ~found & (depends | ~s); /* s may well be absent */
   lost &= ~lost + 1;
   if (lost == 0) return FT_OK;
-  return ft_fail(FT_E_ARGUMENT, "%s:%d: score is not differentiable by '%s': it is %s",
-                 pass->score->name, ft_node(pass->expression, pass->score->score)->line,
-                 leaf_name(pass->score, lost), lost & depends ? "only compared" : "not in it");
+  const int line = ft_node(pass->expression, pass->score->score)->line; /* 0: it is plain s */
+  char place[16] = "";
+  if (line > 0) (void)snprintf(place, sizeof place, ":%d", line);
+  return ft_fail(FT_E_ARGUMENT, "%s%s: score is not differentiable by '%s': it is %s",
+                 pass->score->name, place, leaf_name(pass->score, lost),
+                 lost & depends ? "only compared" : "not in it");
 }
 
 /* Integers have no derivative. */

@@ -23,6 +23,9 @@ int ft_handle_node(lua_State *state, int index, const char *what, int number) {
   if (handle != NULL) return *handle;
   if (lua_isboolean(state, index))
     return ft_constant(expression, FT_VALUE_BOOL, lua_toboolean(state, index));
+  if (luaL_testudata(state, index, FT_HANDLE_TENSOR) != NULL)
+    return luaL_error(state, "operand %d of '%s' is a tensor; allowed: its elements, bias(h, i, j)",
+                      number, what);
   if (lua_type(state, index) != LUA_TNUMBER)
     return luaL_error(state, "operand %d of '%s' is %s; allowed: numbers and bools", number, what,
                       luaL_typename(state, index));

@@ -104,7 +104,7 @@ static int prepare(struct ft_known_score *known) {
   known->has_visible = !is_constant(score, score->visible, 1);
   FT_TRY(
       ft_score_emit(score, known->has_slope ? &derivatives : NULL, &known->exponent, &known->cuda));
-  FT_TRY(count_costs(known));
+  if (count_costs(known) != FT_OK) return ft_fail_within(FT_E_ARGUMENT, "%s", score->name);
   if (known->has_visible)
     FT_TRY(ft_score_emit_visible(score, &known->cuda_of_visible, &known->visible_values));
   return try_gradients(known);

@@ -53,8 +53,11 @@ static int call(struct ft_sandbox *sandbox, lua_CFunction function, struct job *
   lua_pushcfunction(sandbox->state, function);
   lua_pushlightuserdata(sandbox->state, job);
   const int status = ft_sandbox_call(sandbox, 1, 0);
-  if (status == FT_E_MEMORY) return ft_fail_within(FT_E_MEMORY, "%s", job->score->name);
-  return status == FT_E_TEMPLATE ? FT_E_ARGUMENT : status;
+  if (status == FT_OK) return FT_OK;
+  const int told = status == FT_E_TEMPLATE ? FT_E_ARGUMENT : status;
+  /* What Lua's own functions raise may have no place in front. */
+  const char *const name = job->score->name;
+  return strncmp(ft_detail(), name, strlen(name)) == 0 ? told : ft_fail_within(told, "%s", name);
 }
 
 static int digest(struct ft_score *score) {
