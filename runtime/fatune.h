@@ -237,8 +237,8 @@ FATUNE_API int fatune_score_dtype(const char **dtype, fatune_session *session, i
 typedef struct fatune_captured {
   const char *name;   /* as in the text */
   double value;       /* of a scalar */
-  const void *data;   /* of a tensor: device address, a multiple of its element's size */
-  int64_t extents[4]; /* at least those of the text; 1 .. 2^31 - 1 */
+  const void *data;   /* of a tensor: device address, a multiple of its element's size; else NULL */
+  int64_t extents[4]; /* at least those of the text; 1 .. 2^31 - 1; beyond its indices 0 or 1 */
   int64_t strides[4]; /* in elements, at least 0; 0 to broadcast */
   /* Written by a backward whose request wants it, else NULL there. A forward does not look at it.
    * Dense, in the order of the extents, with one element along a dimension of stride 0: the sum

@@ -52,6 +52,11 @@ static int read_scalar(uint32_t *to, double *value, const struct ft_score *score
   const struct ft_score_scalar *const scalar = &score->scalars[number];
   const fatune_captured *const given = find(arguments, scalar->name);
   if (given == NULL) return missing(score, "scalar", scalar->name);
+  if (given->data != NULL)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.captured: data of '%s' is %p; allowed: NULL, score %s has it as a "
+                   "scalar",
+                   scalar->name, given->data, score->name);
   *value = given->value;
   if (scalar->type == FT_VALUE_FLOAT) {
     const float single = (float)given->value;
@@ -98,13 +103,20 @@ static int read_tensor(uint64_t *to, const struct ft_score *score, int number,
   if (given == NULL) return missing(score, "tensor", tensor->name);
   const uint64_t bytes = (uint64_t)ft_captured_dtype_bytes(tensor->dtype);
   struct ft_arg_captured captured = {.data = (uint64_t)(uintptr_t)given->data};
+  for (int dim = 0; dim < tensor->dims; ++dim)
+    FT_TRY(read_dim(&captured, tensor, dim, given,
+                    ft_score_size(&score->expression, tensor->extents[dim], sizes)));
+  for (int dim = tensor->dims; dim < FT_SCORE_DIMS; ++dim)
+    if (given->extents[dim] > 1)
+      return ft_fail(FT_E_ARGUMENT,
+                     "arguments.captured: extent %d of '%s' is %lld; allowed: 0 or 1, score %s "
+                     "reads it by %d indices",
+                     dim + 1, tensor->name, (long long)given->extents[dim], score->name,
+                     tensor->dims);
   if (captured.data == 0 || captured.data % bytes != 0)
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.captured: data of '%s' is %p; allowed: multiples of %d", tensor->name,
                    given->data, (int)bytes);
-  for (int dim = 0; dim < tensor->dims; ++dim)
-    FT_TRY(read_dim(&captured, tensor, dim, given,
-                    ft_score_size(&score->expression, tensor->extents[dim], sizes)));
   memcpy(to, &captured, sizeof captured);
   return FT_OK;
 }
