@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from . import _structs as s
 from ._autograd import bytes_of, function
-from ._captured import SINKS, kind_of
+from ._captured import SINKS, check_captured, kind_of
 from ._checks import check_out, check_tensors
 from ._devices import default_session, found, session_of
 from ._launch import Call
@@ -102,6 +102,8 @@ def attend(q, k, v, asked, compiling, return_lse, session, owners=None, widened=
      out_dtype, descale_rows) = asked
     if mask is not None and score is None and visible is None and captured is None:
         score, captured = getattr(mask, "of_calls", (None, None))
+    if captured is not None:
+        check_captured(captured)
     enabled = torch.is_grad_enabled()
     captures_learnt = enabled and owners is not None
     if enabled and captured is not None and owners is None:

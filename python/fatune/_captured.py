@@ -1,21 +1,33 @@
 """What a score function captures, and attention sinks: checks, the library's structs, gradients."""
 
 import functools
+from collections.abc import Mapping
 
 from . import _structs as s
 from ._prepared import captured_place
 from .score import trace
 
 
+def check_captured(captured):
+    if type(captured) is not dict and captured is not None and not isinstance(captured, Mapping):
+        raise TypeError(f"captured is {type(captured).__name__}; allowed: a dict of numbers and tensors by name")
+    for name in captured or ():
+        if not isinstance(name, str) or "\0" in name:
+            raise TypeError(f"captured has the name {name!r}; allowed: text")
+
+
 def add_score(score, visible, captured, session):
     """The number of a score function given by its name, its Lua text, which has a '=' in it, or as Python
     functions."""
+    check_captured(captured)
     if callable(score) or visible is not None:
         if isinstance(score, str):
             raise ValueError("visible comes with a score that is text; allowed: the text states both")
         score = trace(score, visible, captured)
     if score is None:
         return 0
+    if not isinstance(score, str):
+        raise TypeError(f"score is {type(score).__name__}; allowed: the name of a built-in one, a Lua text, a Python function")
     return session.add_score(*(("score", score) if "=" in score else (score, None)), captured)
 
 
@@ -25,7 +37,10 @@ def captured_array(captured, device, gradients=None):
     for entry, (name, value) in zip(array, captured.items()):
         entry.name = name.encode()
         if not hasattr(value, "data_ptr"):
-            entry.value = value
+            try:
+                entry.value = value
+            except TypeError:
+                raise TypeError(f"captured {name!r} is {type(value).__name__}; allowed: a number, or a tensor") from None
             continue
         if value.device != device or value.dim() > 4:
             raise ValueError(f"captured {name!r} has {value.dim()} dimensions on {value.device}; "

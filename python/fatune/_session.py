@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from . import _structs as s
 from ._library import NOT_PREPARED, Error, check, library
+from .score import Traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +45,11 @@ def _as_request(request):
 
 def _bytes(text):
     return None if text is None else os.fsencode(text)
+
+
+def _in_python(error, text):
+    """An Error about a score function, by lines of Python where its text was made of a Python function."""
+    return Error(error.status, error.text, text.in_python(error.detail)) if isinstance(text, Traced) else error
 
 
 def bucket_of(request):
@@ -157,6 +163,7 @@ class Session:
         self.recent: tuple[Any, ...] = ()  # of _recent.py
         self.served: dict[Any, Any] = {}  # of _drop_in.py
         self._scores: dict[tuple[str, str | None], int] = {}
+        self._traced: dict[int, Traced] = {}  # by the number of a score function, the text made of a Python function
         self._hiding: dict[int, bool] = {}
         self._captured_dtypes: dict[tuple[int, str], str | None] = {}
         self._lock = threading.Lock()
@@ -181,7 +188,7 @@ class Session:
             return Plan(self.opened, request)
         except Error as error:
             if error.status != NOT_PREPARED:
-                raise
+                raise _in_python(error, self._traced.get(request.score)) from None
             detail = f"{error.detail}: call it once, with tensors of these shapes, before the graph is captured"
             raise Error(error.status, error.text, detail) from None
 
@@ -196,11 +203,17 @@ class Session:
         whose `name` stands in messages, or the built-in one of that name. captured: as check_captured takes it."""
         with self._lock:
             if (name, text) not in self._scores:
+                if "\0" in (text or "") or "\0" in name:
+                    raise ValueError(f"score {name!r} has a NUL character in it; allowed: text")
                 number = c.c_int64()
-                check(library().fatune_score_add(number, self.handle, name.encode(),
-                                                 None if text is None else text.encode()))
+                try:
+                    check(library().fatune_score_add(number, self.handle, name.encode(), None if text is None else text.encode()))
+                except Error as error:
+                    raise _in_python(error, text) from None
                 self._scores[name, text] = number.value
             number = self._scores[name, text]
+            if isinstance(text, Traced):
+                self._traced[number] = text
         self.check_captured(number, captured or {})
         return number
 
@@ -234,7 +247,10 @@ class Session:
     def score_gradient(self, score, name):
         """What stands in Request.score_gradients for the gradient of what the score captures by this name."""
         number = c.c_int64()
-        check(library().fatune_score_gradient(number, self.handle, score, name.encode()))
+        try:
+            check(library().fatune_score_gradient(number, self.handle, score, name.encode()))
+        except Error as error:
+            raise _in_python(error, self._traced.get(score)) from None
         return number.value
 
     def emit(self, request: Request | str, gpu: str | None = None, config: str | None = None) -> str:

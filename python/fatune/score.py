@@ -9,11 +9,15 @@
 
 Symbols: s is scale q . k, a float; b, h, i, j are batch entry, query head, query and key, integers. A mask function takes
 b, h, i, j. What is captured comes after them by its name: numbers, and tensors that are read as bias[h, i, j]. Operators:
-+ - * / // % **, abs, comparisons; & | ~ for and, or, not. The rest are functions of this module.
++ - * / // % **, abs, comparisons; & | ~ for and, or, not. The rest are functions of this module, and PyTorch's of the same
+names (torch.where, torch.tanh), which become these.
 """
 
 import inspect
 import math
+import numbers
+import re
+import sys
 
 _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int32": "int32", "int64": "int64",
            "uint8": "uint8", "bool": "bool"}
@@ -25,11 +29,47 @@ def _text(value):
         return value.text
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int):
-        return f"({value})"
-    if isinstance(value, float):
+    if isinstance(value, numbers.Integral):  # NumPy's, too
+        return f"({int(value)})"
+    if isinstance(value, numbers.Real):
+        value = float(value)
         return f"({value!r})" if math.isfinite(value) else f"({str(value).replace('+', '')})"
-    raise TypeError(f"a score function computes with {type(value).__name__}; allowed: numbers, bools and its symbols")
+    if isinstance(value, _Tensor):
+        raise TypeError(f"a score function computes with {value.name}; allowed: its elements, {value.name}[h, i, j]")
+    raise TypeError(f"a score function computes with {type(value).__name__}; allowed: numbers, bools and its symbols (tensors "
+                    "are captured, and read as bias[h, i, j])")
+
+
+def _line():
+    """FILE:LINE of the code that computes with symbols."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+class _Lines:
+    """The Lua text of one trace: each operation is a line of its own, so that what is used twice is computed once."""
+
+    def __init__(self):
+        self.texts, self.places = [], []
+
+    def add(self, text, place=None):
+        self.texts.append(f"v[{len(self.texts) + 1}] = {text}")
+        self.places.append(place)
+        return f"v[{len(self.texts)}]"
+
+
+def _lines_of(*values):
+    """The lines of the trace that the values belong to, None for sizes and numbers alone."""
+    lines = None
+    for value in values:
+        other = value.lines if isinstance(value, Expression) else None
+        if lines is not None and other is not None and other is not lines:
+            raise ValueError("a score function computes with a symbol of another call; allowed: those it is called with, not "
+                             "kept between calls")
+        lines = lines or other
+    return lines
 
 
 class Expression:
@@ -42,17 +82,34 @@ class Expression:
         raise TypeError("a score function decides by an expression; allowed: fatune.score.where, and & | ~ "
                         "in place of and, or, not")
 
+    def _unknown(self, *_):
+        raise TypeError("a score function takes the value of an expression, which is not known when it is called; allowed: "
+                        "functions of fatune.score in place of math, int and float, and captured tensors in place of lists")
+
+    __int__ = __float__ = __complex__ = __index__ = __round__ = __trunc__ = __ceil__ = __iter__ = __len__ = _unknown
     __hash__ = object.__hash__
+    __array_ufunc__ = None  # NumPy's numbers leave operators to this class
+
+    def __repr__(self):
+        return f"<expression {self.text} of a score function>"
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if any(hasattr(value, "data_ptr") for value in args):
+            raise TypeError("a score function computes with a tensor; allowed: captured tensors, read as bias[h, i, j]")
+        ours = _OF_TORCH.get(function.__name__)
+        if ours is None or kwargs:
+            raise TypeError(f"a score function calls torch.{function.__name__}{' with keywords' if ours else ''}; allowed: "
+                            f"{', '.join(_OF_TORCH)}, operands alone")
+        return ours(*args)
 
 
 def _make(form, *operands):
-    """Each operation is a line of its own, so that what is used twice is computed once."""
-    lines = next((x.lines for x in operands if isinstance(x, Expression) and x.lines is not None), None)
+    lines = _lines_of(*operands)
     text = form.format(*map(_text, operands))
     if lines is None:  # of sizes alone: short enough to stand where it is used
         return Expression(f"({text})")
-    lines.append(f"v[{len(lines) + 1}] = {text}")
-    return Expression(f"v[{len(lines)}]", lines)
+    return Expression(lines.add(text, _line()), lines)
 
 
 def _define_operators():
@@ -106,45 +163,104 @@ def floor(x):
     return _make("floor({0})", x)
 
 
+def _logical_and(a, b):
+    return a & b
+
+
+def _logical_or(a, b):
+    return a | b
+
+
+def _logical_not(a):
+    return ~a
+
+
+_OF_TORCH = {"where": where, "minimum": minimum, "maximum": maximum, "exp": exp, "log": log, "tanh": tanh, "sigmoid": sigmoid,
+             "abs": abs, "logical_and": _logical_and, "logical_or": _logical_or, "logical_not": _logical_not}
+
+
 class _Tensor:
-    def __init__(self, name, dims, lines):
-        self.name, self.dims, self.lines = name, dims, lines
+    """A captured tensor; text: its Lua value."""
+
+    def __init__(self, name, text, dims, lines):
+        self.name, self.text, self.dims, self.lines = name, text, dims, lines
 
     def __getitem__(self, indices):
         indices = indices if isinstance(indices, tuple) else (indices,)
         if len(indices) != self.dims:
             raise IndexError(f"{self.name} has {self.dims} dimensions; {len(indices)} indices are given")
-        self.lines.append(f"v[{len(self.lines) + 1}] = {self.name}({', '.join(map(_text, indices))})")
-        return Expression(f"v[{len(self.lines)}]", self.lines)
+        _lines_of(Expression("", self.lines), *indices)
+        return Expression(self.lines.add(f"{self.text}({', '.join(map(_text, indices))})", _line()), self.lines)
 
 
 def _declare(name, value, lines):
-    """(declaration in Lua, what the function gets)."""
+    """What the function gets. In Lua captured things stand in the same table as all else, whatever they are called."""
+    if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name):
+        raise ValueError(f"captured has the name {name!r}; allowed: letters, digits and underscores, a letter first")
     if not hasattr(value, "data_ptr"):
-        kind = "int" if isinstance(value, int) else "float"
-        return f'local {name} = scalar("{name}", "{kind}")', Expression(name, lines)
+        if not isinstance(value, numbers.Real) and getattr(value, "shape", None) != ():
+            raise TypeError(f"captured {name!r} is {type(value).__name__}; allowed: a number, or a tensor")
+        kind = "int" if isinstance(value, numbers.Integral) else "float"
+        return Expression(lines.add(f'scalar("{name}", "{kind}")'), lines)
     dtype = _DTYPES.get(str(value.dtype).rpartition(".")[2])
     if dtype is None or not 1 <= value.dim() <= 4:
         raise TypeError(f"captured {name!r} is {value.dtype} with {value.dim()} dimensions; allowed: "
                         f"{', '.join(_DTYPES)} with 1 to 4")
     extents = ", ".join("1" * value.dim())  # of a run: whatever the tensor has
-    return f'local {name} = tensor("{name}", "{dtype}", {extents})', _Tensor(name, value.dim(), lines)
+    return _Tensor(name, lines.add(f'tensor("{name}", "{dtype}", {extents})'), value.dim(), lines)
+
+
+def _captures(word, function, symbols, given):
+    """What a function is called with behind its symbols, by the names of its parameters: what is given, else what they have by
+    default."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise TypeError(f"{word} is {function!r}; allowed: a Python function of {', '.join(symbols)}") from None
+    places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    if len(places) < len(symbols) and not any(each.kind == each.VAR_POSITIONAL for each in parameters):
+        raise TypeError(f"{word} has {len(places)} parameters; allowed: {', '.join(symbols)}, then those that it captures")
+    wanted = {}
+    for each in [*places[len(symbols):], *(each for each in parameters if each.kind == each.KEYWORD_ONLY)]:
+        if each.name in given:
+            wanted[each.name] = given[each.name]
+        elif each.default is each.empty:
+            raise ValueError(f"{word} captures {each.name!r}; captured has {', '.join(given) or 'nothing'}")
+    return wanted
+
+
+class Traced(str):
+    """The Lua text of Python functions; places: by its lines, FILE:LINE in Python, or None."""
+
+    def __new__(cls, text, places):
+        traced = super().__new__(cls, text)
+        traced.places = places
+        return traced
+
+    def in_python(self, message):
+        """A message about this text, known as "score", with lines of Python in place of the text's."""
+        def place(found):
+            line = int(found[1]) - 1
+            return f"{self.places[line] if line < len(self.places) and self.places[line] else 'score'}: "
+        return re.sub(r"\bscore:(\d+): ", place, message)
 
 
 def trace(score=None, visible=None, captured=None):
     """The Lua text of Python functions. Each is given what it captures by the names of its parameters."""
-    lines, declarations, given = [], [], {}
-    for name, value in (captured or {}).items():
-        declaration, given[name] = _declare(name, value, lines)
-        declarations.append(declaration)
-    results = []
+    lines = _Lines()
+    given = {name: _declare(name, value, lines) for name, value in (captured or {}).items()}
+    results, places = [], []
     for word, function, symbols in (("score", score, "sbhij"), ("visible", visible, "bhij")):
         if function is None:
             continue
-        wanted = list(inspect.signature(function).parameters)[len(symbols):]
-        missing = [name for name in wanted if name not in given]
-        if missing:
-            raise ValueError(f"{word} captures {missing[0]!r}; captured has {', '.join(given) or 'nothing'}")
-        value = function(*(Expression(symbol, lines) for symbol in symbols), *(given[name] for name in wanted))
+        if not callable(function):
+            raise TypeError(f"{word} is {function!r}; allowed: a Python function of {', '.join(symbols)}")
+        value = function(*(Expression(symbol, lines) for symbol in symbols), **_captures(word, function, symbols, given))
+        if not isinstance(value, (Expression, numbers.Real)):
+            raise TypeError(f"{word} returns {type(value).__name__}; allowed: {'a number' if word == 'score' else 'a bool'} made "
+                            "of its symbols")
+        _lines_of(Expression("", lines), value)
         results.append(f"{word} = {_text(value)}")
-    return "\n".join([*declarations, "local v = {}", *lines, *results]) + "\n"
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        places.append(code and f"{code.co_filename}:{code.co_firstlineno}")
+    return Traced("\n".join(["local v = {}", *lines.texts, *results]) + "\n", [None, *lines.places, *places])

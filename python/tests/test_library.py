@@ -139,6 +139,66 @@ class Sessions(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "computes with str"):
             score.trace(lambda s, b, h, i, j: s + "x")
 
+    def test_python_functions_that_cannot_become_lua(self):
+        """Errors name what is wrong and what is allowed."""
+        kept = []
+
+        def keeps(s, b, h, i, j):
+            kept.append(abs(i - j))
+            return s - kept[0]
+        self.assertIn("abs", score.trace(keeps))
+        for text, function, captured in (
+                ("symbol of another call", keeps, None),
+                ("symbol of another call", lambda s, b, h, i, j: kept[0], None),
+                ("functions of fatune.score in place of math", lambda s, b, h, i, j: math.exp(s), None),
+                ("captured tensors in place of lists", lambda s, b, h, i, j: s * [1, 2][h], None),
+                ("not known", lambda s, b, h, i, j: sum(s for _ in range(i)), None),
+                ("score returns NoneType; allowed: a number", lambda s, b, h, i, j: None, None),
+                ("score has 2 parameters; allowed: s, b, h, i, j", lambda s, b: s, None),
+                ("score captures 'cap'", lambda s, b, h, i, j, *, cap: s * cap, None),
+                ("score is 3; allowed: a Python function", 3, None),
+                ("captured 'x' is list; allowed: a number, or a tensor", lambda s, b, h, i, j, x: s, {"x": [1]}),
+                ("name 'a b'; allowed: letters", lambda s, b, h, i, j: s, {"a b": 1})):
+            with self.subTest(text=text), self.assertRaisesRegex((TypeError, ValueError), text):
+                score.trace(function, None, captured)
+
+    def test_names_and_defaults_of_python_functions(self):
+        """What is captured may have any name that is none of the language's; what has a default need not be captured."""
+        session = fatune.Session(memory_only=True)
+
+        def scaled(s, b, h, i, j, v=2.0, *, _=3):
+            return s * v
+        for captured, same in (({}, "score = s * 2"), ({"v": 4.0}, "local v = scalar('v') score = s * v")):
+            self.assertEqual(session.add_score("traced", score.trace(scaled, None, captured)), session.add_score("same", same))
+        for name in ("end", "nq", "exp"):
+            with self.assertRaisesRegex(fatune.Error, f"scalar '{name}' is a word of the language"):
+                session.add_score("score", score.trace(scaled, None, {name: 1.0}))
+
+    def test_errors_of_python_functions_have_their_lines(self):
+        session = fatune.Session(memory_only=True)
+
+        def wrong(s, b, h, i, j):
+            slope = abs(i - j) * 0.5
+            return s - slope // 2
+        line = wrong.__code__.co_firstlineno + 2
+        with self.assertRaisesRegex(fatune.Error, rf"test_library.py:{line}: operand 1 of '//' is float; allowed: integers"):
+            session.add_score("score", score.trace(wrong))
+        number = session.add_score("score", score.trace(lambda s, b, h, i, j, t: s + score.floor(t), None, {"t": 1.0}))
+        with self.assertRaisesRegex(fatune.Error, r"test_library.py:\d+: score is not differentiable by 't': floor"):
+            session.score_gradient(number, "t")
+        for name, text in (("x", "score = s\0 + 1"), ("ali\0bi", None)):
+            with self.assertRaisesRegex(ValueError, "NUL character"):
+                session.add_score(name, text)
+
+    def test_captured_is_a_dict_of_numbers_and_tensors(self):
+        for captured, text in (([1], "captured is list"), ({3: 1.0}, "captured has the name 3"), ({"a\0": 1.0}, "name 'a")):
+            with self.assertRaisesRegex(TypeError, text):
+                _captured.add_score("alibi", None, captured, None)
+        with self.assertRaisesRegex(TypeError, "score is bytes; allowed: the name"):
+            _captured.add_score(b"alibi", None, None, None)
+        with self.assertRaisesRegex(TypeError, "captured 'cap' is str; allowed: a number, or a tensor"):
+            _captured.captured_array({"cap": "2"}, "cuda:0")
+
     def test_wrong_size_is_refused(self):
         options = _structs.SessionOptions(memory_only=1)
         options.size -= 8

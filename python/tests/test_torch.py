@@ -2,6 +2,7 @@
 Skipped where PyTorch or a C++ compiler is missing. One case of a kernel takes about a second, mostly its compile."""
 
 import importlib.util
+import math
 import shutil
 import unittest
 import warnings
@@ -128,6 +129,27 @@ class Attention(Emulated):
                     self.close(mine, exact, 2e-2)
         with self.assertRaisesRegex(fatune.Error, "arguments.mask is made by score"):
             fatune.attention(q, k, v, mask=mask)
+
+    def test_pytorch_s_functions_of_symbols(self):
+        q, k, v = tensors((1, 2, 60, 32), (1, 2, 60, 32), (1, 2, 60, 32))
+        i, j = torch.arange(60)[:, None], torch.arange(60)
+
+        def bent(s, b, h, i, j):
+            return torch.where(torch.logical_and(i >= j, i - j < 9), torch.tanh(s) + torch.exp(-torch.abs(s)), -math.inf)
+        s = q.double() @ k.double().mT / 32**0.5
+        self.close(fatune.attention(q, k, v, score=bent), bent(s, 0, 0, i, j).softmax(-1) @ v.double())
+        slope = torch.ones(2)
+        for text, wrong in (("calls torch.clamp; allowed: where, ", lambda s, b, h, i, j: torch.clamp(s, max=3)),
+                            ("computes with a tensor; allowed: captured", lambda s, b, h, i, j: s * slope[h]),
+                            ("computes with Tensor", lambda s, b, h, i, j: s * slope)):
+            with self.assertRaisesRegex(TypeError, text):
+                fatune.attention(q, k, v, score=wrong)
+        with self.assertRaisesRegex(fatune.Error, "data of 'cap' is .*; allowed: NULL, score softcap.lua has it as a scalar"):
+            fatune.attention(q, k, v, score="softcap", captured={"cap": torch.ones(1)})
+        with self.assertRaisesRegex(fatune.Error, "extent 2 of 'slope' is 3; allowed: 0 or 1"):
+            fatune.attention(q, k, v, score="alibi", captured={"slope": torch.ones(2, 3)})
+        with self.assertRaisesRegex(TypeError, "captured is list"):
+            fatune.attention(q, k, v, score="alibi", captured=[1])
 
     def test_rectangles(self):
         q, k, v = tensors((2, 2, 100, 32), (2, 1, 130, 32), (2, 1, 130, 32), grad=True)
