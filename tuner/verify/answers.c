@@ -190,6 +190,20 @@ static void sum_up(struct ft_answers *answers) {
   if (square > 0) answers->o_allowed += 2 * sqrt(plain_square / square);
 }
 
+/* Where a score makes NaN there is nothing to compare: it is what memory holds that no kernel
+ * wrote, too. */
+static int check_numbers(const struct ft_answers *answers, const struct ft_host_problem *problem) {
+  for (int index = 0; problem->score != NULL && index < answers->row_count; index++) {
+    const struct ft_row row = answers->rows[index];
+    if (!isnan(answers->lse[index])) continue;
+    return ft_fail(FT_E_ARGUMENT,
+                   "score %s makes NaN of batch %lld head %d query %lld; allowed for a "
+                   "verification: numbers and infinities",
+                   problem->score->score.name, (long long)row.batch, row.head, (long long)row.i);
+  }
+  return FT_OK;
+}
+
 int ft_answers_make(struct ft_answers **answers, const struct ft_host_problem *problem,
                     const struct ft_row *rows, int row_count, int threads) {
   enum { THREADS_MOST = 64 };
@@ -212,6 +226,11 @@ int ft_answers_make(struct ft_answers **answers, const struct ft_host_problem *p
     ft_answers_free(made);
     return ft_fail(FT_E_MEMORY, "no memory for reference rows of %lld keys",
                    (long long)problem->request.seqlen_k);
+  }
+  const int status = check_numbers(made, problem);
+  if (status != FT_OK) {
+    ft_answers_free(made);
+    return status;
   }
   sum_up(made);
   *answers = made;
