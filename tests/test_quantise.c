@@ -132,6 +132,26 @@ START_TEST(bytes_times_descales_are_the_tensor) {
 }
 END_TEST
 
+/* On a GPU of so few multiprocessors that each cluster takes several heads: of one task, of two and
+ * more, of as many as its ring has, and of more. */
+static const struct {
+  int multiprocessors, dim, rotate, rows;
+} in_turn[] = {{1, 64, 0, 150}, {2, 128, 1, 300},  {1, 256, 0, 250},  {4, 128, 0, 900},
+               {2, 16, 1, 700}, {16, 256, 1, 750}, {8, 128, 1, 3000}, {16, 256, 0, 6300}};
+
+START_TEST(clusters_take_heads_in_turn) {
+  random_seed = emulator_seed();
+  rows = in_turn[_i].rows;
+  fatune_session *const session = emulator_open("h200", NULL);
+  session->device.arch.sm_count = in_turn[_i].multiprocessors;
+  const fatune_quantise_arguments arguments =
+      random_tensor(FT_BF16, in_turn[_i].dim, in_turn[_i].rotate);
+  ck_assert_msg(fatune_quantise(session, &arguments, NULL) == FATUNE_OK, "%s", fatune_detail());
+  expect_quantised(FT_BF16, in_turn[_i].dim, in_turn[_i].rotate, rows);
+  fatune_session_close(session);
+}
+END_TEST
+
 START_TEST(nan_stays_nan) {
   rows = 150;
   fatune_session *const session = emulator_open("h200", NULL);
@@ -237,6 +257,7 @@ Suite *make_quantise_suite(void) {
   TCase *const tests = tcase_create("all");
   tcase_set_timeout(tests, 120);
   tcase_add_loop_test(tests, bytes_times_descales_are_the_tensor, 0, sizeof runs / sizeof *runs);
+  tcase_add_loop_test(tests, clusters_take_heads_in_turn, 0, sizeof in_turn / sizeof *in_turn);
   tcase_add_loop_test(tests, clusters_have_room_for_heads, 0, sizeof clusters / sizeof *clusters);
   tcase_add_test(tests, nan_stays_nan);
   tcase_add_loop_test(tests, infinity_becomes_nan, 0, 6);

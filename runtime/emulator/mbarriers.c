@@ -328,6 +328,7 @@ void ft_tma_load_multicast(uint32_t to, const void *map, uint32_t address,
     if (blocks >> rank & 1) load(ft_cluster_block(rank, line), &box, NULL, address, line);
 }
 
+/* The copy begins behind all that its thread is ordered behind, so who waits for it is, too. */
 void ft_copy_to_block(uint32_t to, uint32_t from, uint32_t bytes, uint32_t address, unsigned rank,
                       int line) {
   struct ft_block *const there = ft_cluster_block(rank, line);
@@ -335,7 +336,9 @@ void ft_copy_to_block(uint32_t to, uint32_t from, uint32_t bytes, uint32_t addre
   char what[256];
   ft_count_step(line);
   if (ft_box_line(&box, from, to, bytes, what)) ft_fault(line, "%s", what);
-  ft_cluster_note_arrival(there, line);
+  ft_clocks_release(there->shared.clocks, ft_block_now->running->agent,
+                    find(there, address, line)->gathered);
+  ft_cluster_note_arrival(there, line); /* not ordered: the source may still be read */
   load(there, &box, ft_block_now, address, line);
 }
 
