@@ -152,6 +152,34 @@ START_TEST(clusters_take_heads_in_turn) {
 }
 END_TEST
 
+/* Clusters of two blocks that take three heads each, and what one block could do too early. */
+static const struct {
+  const char *piece, *other, *words[2];
+} too_early[] = {
+    {"OWN_MESSAGE + parity * MESSAGE", "OWN_MESSAGE", {"block 1 reads in line", "(race)"}},
+    {"MESSAGES + (parity * CLUSTER_MOST", "MESSAGES + (0 * CLUSTER_MOST", {"(race)", NULL}},
+    {"  mbarrier_wait(barrier, head / 2 % 2);\n", "", {"reads", "never written"}},
+    {"  async_proxy_fence();\n", "", {"no fence.proxy.async is between", NULL}},
+    {"  barrier_sync(TOLD, 32 * HEAD_WARPS);\n",
+     "  barrier_arrive(TOLD, 32 * HEAD_WARPS);\n",
+     {"reads", "never written"}},
+};
+
+START_TEST(blocks_that_are_too_early_are_seen) {
+  const struct planted planted =
+      emulator_plant("parts/quantise_heads.cu.in", too_early[_i].piece, too_early[_i].other);
+  random_seed = emulator_seed();
+  rows = 900;
+  fatune_session *const session = emulator_open("h200", planted.folder);
+  session->device.arch.sm_count = 4;
+  const fatune_quantise_arguments arguments = random_tensor(FT_BF16, 128, 0);
+  ck_assert_int_ne(fatune_quantise(session, &arguments, NULL), FATUNE_OK);
+  emulator_expect_words(too_early[_i].other, fatune_detail(), too_early[_i].words, 2);
+  fatune_session_close(session);
+  emulator_unplant(&planted);
+}
+END_TEST
+
 START_TEST(nan_stays_nan) {
   rows = 150;
   fatune_session *const session = emulator_open("h200", NULL);
@@ -258,6 +286,8 @@ Suite *make_quantise_suite(void) {
   tcase_set_timeout(tests, 120);
   tcase_add_loop_test(tests, bytes_times_descales_are_the_tensor, 0, sizeof runs / sizeof *runs);
   tcase_add_loop_test(tests, clusters_take_heads_in_turn, 0, sizeof in_turn / sizeof *in_turn);
+  tcase_add_loop_test(tests, blocks_that_are_too_early_are_seen, 0,
+                      sizeof too_early / sizeof *too_early);
   tcase_add_loop_test(tests, clusters_have_room_for_heads, 0, sizeof clusters / sizeof *clusters);
   tcase_add_test(tests, nan_stays_nan);
   tcase_add_loop_test(tests, infinity_becomes_nan, 0, 6);
