@@ -126,6 +126,24 @@ START_TEST(own_measurements_go_first) {
 }
 END_TEST
 
+/* Where nothing can be compiled: winners that ship come without kernels. */
+START_TEST(what_ships_is_not_asked_for_its_kernel) {
+  struct ft_store *const store = open_with_layer();
+  static const char *const words[] = {PROBLEM, BESIDE}; /* its own bucket, and one near it */
+  const struct ft_digest templates = digest_of_text("templates 1");
+  for (int i = 0; i < 4; i++) {
+    const struct ft_request asked = request_of(words[i % 2]);
+    const struct ft_query query = {
+        .request = &asked, .device = CLASS_H200, .templates = &templates, .from_anywhere = true};
+    struct ft_choice choice;
+    if (i == 2) put(store, FAR_OFF, 2);
+    assert_ok(ft_store_choose(store, &query, &choice));
+    assert_chosen(choice, i < 2 ? FT_HIT_DEFAULT : FT_HIT_NEAR, i < 2 ? 0 : 2);
+  }
+  ft_store_close(store);
+}
+END_TEST
+
 /* A store whose layer holds this trial alone. */
 static struct ft_store *open_with_trial(const struct ft_trial *trial) {
   char path[128];
@@ -436,6 +454,7 @@ Suite *make_shipped_suite(void) {
   tcase_add_test(tests, the_layer_answers_where_nothing_else_is_known);
   tcase_add_test(tests, own_measurements_go_first);
   tcase_add_test(tests, own_measurements_go_first_wherever_they_are);
+  tcase_add_test(tests, what_ships_is_not_asked_for_its_kernel);
   tcase_add_test(tests, a_decode_takes_the_winner_of_its_own_bucket_alone);
   tcase_add_test(tests, a_default_that_won_is_told_from_other_winners);
   tcase_add_test(tests, the_layer_is_in_no_list_of_trials);
