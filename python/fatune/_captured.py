@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from . import _structs as s
 from ._prepared import captured_place
-from .score import trace
+from .score import traced
 
 
 def check_captured(captured):
@@ -23,7 +23,7 @@ def add_score(score, visible, captured, session):
     if callable(score) or visible is not None:
         if isinstance(score, str):
             raise ValueError("visible comes with a score that is text; allowed: the text states both")
-        score = trace(score, visible, captured)
+        score = traced(score, visible, captured)
     if score is None:
         return 0
     if not isinstance(score, str):

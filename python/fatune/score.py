@@ -247,6 +247,11 @@ class Traced(str):
 
 def trace(score=None, visible=None, captured=None):
     """The Lua text of Python functions. Each is given what it captures by the names of its parameters."""
+    return str(traced(score, visible, captured))  # torch.compile takes no other kind of str
+
+
+def traced(score=None, visible=None, captured=None):
+    """trace(), and where its lines come from."""
     lines = _Lines()
     given = {name: _declare(name, value, lines) for name, value in (captured or {}).items()}
     results, places = [], []

@@ -182,8 +182,8 @@ class Sessions(unittest.TestCase):
             return s - slope // 2
         line = wrong.__code__.co_firstlineno + 2
         with self.assertRaisesRegex(fatune.Error, rf"test_library.py:{line}: operand 1 of '//' is float; allowed: integers"):
-            session.add_score("score", score.trace(wrong))
-        number = session.add_score("score", score.trace(lambda s, b, h, i, j, t: s + score.floor(t), None, {"t": 1.0}))
+            session.add_score("score", score.traced(wrong))
+        number = session.add_score("score", score.traced(lambda s, b, h, i, j, t: s + score.floor(t), None, {"t": 1.0}))
         with self.assertRaisesRegex(fatune.Error, r"test_library.py:\d+: score is not differentiable by 't': floor"):
             session.score_gradient(number, "t")
         for name, text in (("x", "score = s\0 + 1"), ("ali\0bi", None)):
