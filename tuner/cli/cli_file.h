@@ -1,11 +1,16 @@
-/* cli_file.h: writing a command's output file.
- * in -> out: bytes -> a whole file or none; "-" is stdout. */
+/* cli_file.h: the files of a command, in and out.
+ * in -> out: bytes -> a whole file or none; "-" is stdout. A file -> as many bytes as are wanted;
+ * "-" is stdin. Messages begin with the option that named the file. */
 #ifndef TUNER_CLI_FILE_H
 #define TUNER_CLI_FILE_H
 
 #include "tuner/cli/cli_output.h"
 
 /* FT_E_IO naming the file. With --json "-" is refused: stdout is the document's. */
-int cli_file_write(struct cli *cli, const char *path, const void *bytes, size_t length);
+int cli_file_write(struct cli *cli, const char *option, const char *path, const void *bytes,
+                   size_t length);
+
+/* FT_E_ARGUMENT, telling both lengths, where the file has another one. The caller frees *bytes. */
+int cli_file_read(const char *option, const char *path, size_t length, void **bytes);
 
 #endif

@@ -87,7 +87,8 @@ static int run(struct cli *cli) {
   FT_CHECK(ft_session_kernel(session, &compiled.source, named ? &key : NULL, &compiled.kernel,
                              &compiled.fresh));
   if (cli->options.output != NULL) {
-    FT_CHECK(cli_file_write(cli, cli->options.output, kernel->image, kernel->image_size));
+    FT_CHECK(
+        cli_file_write(cli, "--output", cli->options.output, kernel->image, kernel->image_size));
   }
   print(cli, request, &compiled);
 done:;

@@ -42,7 +42,8 @@ static int run(struct cli *cli) {
   cli_json_target(cli, &target);
   describe(cli, request, &source, &choice, given);
   if (output != NULL || !cli->options.json) {
-    FT_CHECK(cli_file_write(cli, output == NULL ? "-" : output, source.text, source.length));
+    FT_CHECK(
+        cli_file_write(cli, "--output", output == NULL ? "-" : output, source.text, source.length));
   }
 done:;
   const int code = status == FT_OK ? CLI_EXIT_OK : cli_fail(cli, status);

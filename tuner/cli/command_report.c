@@ -26,7 +26,7 @@ static int run(struct cli *cli) {
   int status;
   FT_CHECK(cli_session_open(cli, &session));
   FT_CHECK(report(cli, session, &page));
-  FT_CHECK(cli_file_write(cli, output, page.data, page.length));
+  FT_CHECK(cli_file_write(cli, "--output", output, page.data, page.length));
   cli_json(cli, "file", cli_json_text(output));
   cli_json(cli, "bytes", json_integer((json_int_t)page.length));
 done:;
