@@ -8,6 +8,7 @@
 #include "generator/families/quantise.h"
 #include "runtime/session.h"
 #include "tests/emulator_lab.h"
+#include "tests/quantise_lab.h"
 #include "tests/suites.h"
 #include "tuner/verify/halves.h"
 
@@ -54,30 +55,6 @@ static fatune_quantise_arguments random_tensor(enum ft_dtype dtype, int dim, int
   return arguments;
 }
 
-/* As the manual of the kernel says: bit 63 of a hash. */
-static double sign_of(uint64_t seed, int column) {
-  uint64_t x = seed ^ (uint64_t)column * 0x9E3779B97F4A7C15u;
-  x = (x ^ x >> 33) * 0xFF51AFD7ED558CCDu;
-  x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53u;
-  return x >> 63 ? -1 : 1;
-}
-
-/* A row of x, rotated where that is asked for: entry (i, j) of the Hadamard matrix is -1 where i
- * and j have an odd number of bits in common. */
-static void expected_row(double *y, enum ft_dtype dtype, int batch_head, int row, int dim,
-                         bool rotate) {
-  const int block = dim & -dim;
-  const uint16_t *const x = &memory.x[place_in_x(batch_head, row, dim)];
-  for (int c = 0; c < dim; c++) {
-    y[c] = rotate ? 0 : ft_from_dtype(dtype, x[c]);
-    for (int j = 0; j < block && rotate; j++) {
-      const int from = c / block * block + j;
-      const double entry = __builtin_popcount((unsigned)(c % block & j)) % 2 ? -1 : 1;
-      y[c] += entry * sign_of(SEED, from) * ft_from_dtype(dtype, x[from]) / sqrt(block);
-    }
-  }
-}
-
 /* of_block: rows that a descale is of. */
 static void expect_quantised(enum ft_dtype dtype, int dim, bool rotate, int of_block) {
   static double y[ROWS_MOST][DIM_MOST];
@@ -87,7 +64,7 @@ static void expect_quantised(enum ft_dtype dtype, int dim, bool rotate, int of_b
     const int end = first + of_block < rows ? first + of_block : rows;
     double largest = 0;
     for (int row = first; row < end; row++) {
-      expected_row(y[row], dtype, batch_head, row, dim, rotate);
+      quantise_row(y[row], dtype, &memory.x[place_in_x(batch_head, row, dim)], dim, rotate, SEED);
       for (int c = 0; c < dim; c++) largest = fmax(largest, fabs(y[row][c]));
     }
     const double descale = (double)memory.descale[n];
@@ -95,11 +72,10 @@ static void expect_quantised(enum ft_dtype dtype, int dim, bool rotate, int of_b
     for (int row = first; row < end; row++)
       for (int c = 0; c < dim; c++) {
         const uint8_t byte = memory.out[((int64_t)batch_head * rows + row) * dim + c];
-        const double is = (double)ft_from_e4m3(byte) * descale, should = y[row][c];
-        /* Half a unit of the last of four digits, and what is below 2^-6. */
-        const double allowed = fabs(should) * (0x1p-4 + 1e-5) + descale * 0x1p-10;
-        ck_assert_msg(fabs(is - should) <= allowed, "head %d row %d column %d: %g, not %g",
-                      batch_head, row, c, is, should);
+        const double should = y[row][c];
+        ck_assert_msg(quantise_is_near(byte, descale, should),
+                      "head %d row %d column %d: %g, not %g", batch_head, row, c,
+                      (double)ft_from_e4m3(byte) * descale, should);
       }
   }
   for (int n = BATCH_HEADS * blocks; n < BATCH_HEADS * BLOCKS_MOST; n++)

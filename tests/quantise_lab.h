@@ -1,0 +1,41 @@
+/* quantise_lab.h: what fatune_quantise must make of a row, in float64.
+ * in -> out: numbers of a row -> the row rotated; byte, descale -> whether that is the number. */
+#ifndef TESTS_QUANTISE_LAB_H
+#define TESTS_QUANTISE_LAB_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tuner/verify/halves.h"
+
+/* As the manual of the kernel says: bit 63 of a hash. */
+static inline double quantise_sign(uint64_t seed, int column) {
+  uint64_t x = seed ^ (uint64_t)column * 0x9E3779B97F4A7C15u;
+  x = (x ^ x >> 33) * 0xFF51AFD7ED558CCDu;
+  x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53u;
+  return x >> 63 ? -1 : 1;
+}
+
+/* A row of x, rotated where that is asked for: entry (i, j) of the Hadamard matrix is -1 where i
+ * and j have an odd number of bits in common. */
+static inline void quantise_row(double *y, enum ft_dtype dtype, const uint16_t *x, int dim,
+                                bool rotate, uint64_t seed) {
+  const int block = dim & -dim;
+  for (int c = 0; c < dim; c++) {
+    y[c] = rotate ? 0 : ft_from_dtype(dtype, x[c]);
+    for (int j = 0; j < block && rotate; j++) {
+      const int from = c / block * block + j;
+      const double entry = __builtin_popcount((unsigned)(c % block & j)) % 2 ? -1 : 1;
+      y[c] += entry * quantise_sign(seed, from) * ft_from_dtype(dtype, x[from]) / sqrt(block);
+    }
+  }
+}
+
+/* Half a unit of the last of four digits, and what is below 2^-6. */
+static inline bool quantise_is_near(uint8_t byte, double descale, double should) {
+  const double is = (double)ft_from_e4m3(byte) * descale;
+  return fabs(is - should) <= fabs(should) * (0x1p-4 + 1e-5) + descale * 0x1p-10;
+}
+
+#endif
