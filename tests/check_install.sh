@@ -86,7 +86,7 @@ fi
 
 # The manual page has every command and is sound troff; the completion completes.
 page=$prefix/share/man/man1/fatune.1
-for command in tune emit compile bench verify explain cache gpus doctor; do
+for command in tune emit compile bench verify quantise explain cache gpus doctor; do
   grep -qi "^\.SH FATUNE $command\$" "$page" || { echo "$page has no $command"; exit 1; }
 done
 if command -v groff >/dev/null; then

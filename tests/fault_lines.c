@@ -53,6 +53,8 @@ static const struct fault_line on_gpu[] = {
     {.words = "explain 'backward d64 nq256'", .tells = "NVRTC missing"},
     {.words = "compile d64 nq256 -o %s/kernel.cubin", .tells = ""},
     {.words = "report 'backward d16 nq16'", .tells = "\"nvrtc\":null"},
+    {.words = "quantise d16 nq16 --from %s/kept/tensor -o %s/bytes --descales %s/descales",
+     .tells = ""},
     {.words = "bench d16 nq16", .tells = ""},
     {.words = "bench d16 nq16 --json", .tells = ""},
     {.words = "verify d16 nq16", .tells = "", .code = 7},

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 struct fault_line {
-  const char *words; /* "%s": the sweep's folder */
+  const char *words; /* "%s": the sweep's folder; three at most */
   const char *tells; /* what stands in its output when it says there that something failed; "": its
                         output differs anyway */
   const char *with;  /* variables of its environment, as "NAME=VALUE NAME=VALUE"; "%s" likewise */

@@ -97,7 +97,7 @@ void fault_sweep_begin(bool on_gpu) {
   snprintf(line, sizeof line, "cache export --gpu a100 -o %s/sm_80.fatune", folder);
   expect(line, 0);
   shell("cd %s && cp tuning.db theirs.db && mkdir saved kept && cp *.db *.fatune saved && "
-        "echo d64 nq128 >kept/shapes",
+        "echo d64 nq128 >kept/shapes && seq 1000 1199 | head -c 512 >kept/tensor",
         folder);
   snprintf(line, sizeof line, "%s/tuning.db", folder);
   trials = number_of(line, "SELECT count(*) FROM trials");
@@ -166,7 +166,7 @@ static void begin_serving(struct sweep *sweep) {
   char command[3 * LINE + sizeof faulty], with[LINE] = "";
   const struct fault_line *const line = sweep->line;
   if (line->with) snprintf(with, sizeof with, line->with, folder, folder);
-  snprintf(sweep->words, sizeof sweep->words, line->words, folder);
+  snprintf(sweep->words, sizeof sweep->words, line->words, folder, folder, folder);
   snprintf(command, sizeof command, "env %s '%s' %s", with, line->calls ? calling : faulty,
            sweep->words);
   setenv("FATUNE_TEST_FAULT_SAYS", says, 1);

@@ -21,6 +21,9 @@ static const struct cli_syntax one = {"fatune emit", "REQUEST", "Emit.",
                                       CLI_REQUESTS | CLI_ONE_REQUEST | CLI_GPU | CLI_CONFIG};
 static const struct cli_syntax one_to_file = {"fatune emit", "REQUEST", "Emit.",
                                               CLI_REQUESTS | CLI_ONE_REQUEST | CLI_OUTPUT};
+static const struct cli_syntax tensor = {"fatune quantise", "REQUEST", "Quantise.",
+                                         CLI_REQUESTS | CLI_ONE_REQUEST | CLI_OUTPUT |
+                                             CLI_QUANTISE};
 static const struct cli_syntax cache = {"fatune cache", "ACTION", "Cache.", CLI_CACHE | CLI_OUTPUT};
 
 /* line: words separated by '|', so that a word may hold blanks. */
@@ -146,6 +149,12 @@ static const struct {
     {&one, "forward d64 nq1|backward d64 nq1", "2 requests", "one, or both passes of one"},
     {&one, "both d64 nq1|d64 nq2", "3 requests", "one, or both passes of one"},
     {&one_to_file, "both d64 nq1|-o|x", "--output 'x' with both passes", "one of them"},
+    {&tensor, "d64|nq1|--descale-rows|96", "--descale-rows is '96'", "64, 128"},
+    {&tensor, "d64|nq1|--rotate|-1", "--rotate is '-1'", "from 0"},
+    {&tensor, "d64|nq1|--rotate=", "--rotate is ''", "from 0"},
+    {&tensor, "d64|nq1|--from=", "--from is ''", "value"},
+    {&tensor, "d64|nq1|--descales=", "--descales is ''", "value"},
+    {&tensor, "--head-dim|64", "--seqlen is missing", ""},
     {&cache, "gc|--cap|5X", "--cap is '5X'", "512M"},
     {&cache, "gc|--cap|99999999T", "--cap is '99999999T'", "bytes"},
 };
@@ -169,6 +178,35 @@ START_TEST(unknown_options_are_refused) {
                                       "d64|nq1|-o|f",         "d64|nq1|--gpu"};
   struct cli_options options;
   ck_assert_msg(parse(&options, &tune, lines[_i]) != FT_OK, "'%s' was taken", lines[_i]);
+  cli_options_free(&options);
+}
+END_TEST
+
+/* Of a request's options there are those of one tensor. --descales is another one here. */
+START_TEST(a_tensor_has_few_options) {
+  static const char *const lines[] = {"--causal", "--pass|backward",  "--shapes|x",
+                                      "--sinks",  "--out-dtype|fp32", "--score|alibi"};
+  struct cli_options options;
+  char line[128];
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; ++i) {
+    snprintf(line, sizeof line, "--head-dim|64|--seqlen|1|%s", lines[i]);
+    ck_assert_msg(parse(&options, &tensor, line) != FT_OK, "'%s' was taken", line);
+    cli_options_free(&options);
+  }
+  ck_assert_int_eq(parse(&options, &tensor,
+                         "--dtype|fp16|--head-dim|64|--heads|8|--batch|2|--seqlen|9|--from|-|"
+                         "--descales|d|-o|f|--rotate|0|--descale-rows|128"),
+                   FT_OK);
+  ck_assert_int_eq(options.requests[0].dtype, FT_FP16);
+  ck_assert_int_eq(options.requests[0].seqlen_q, 9);
+  ck_assert_str_eq(options.from, "-");
+  ck_assert_str_eq(options.descales, "d");
+  ck_assert_str_eq(options.output, "f");
+  ck_assert(options.rotate && options.rotate_seed == 0);
+  ck_assert_int_eq(options.descale_rows, 128);
+  cli_options_free(&options);
+  ck_assert_int_eq(parse(&options, &tensor, "d64|nq1"), FT_OK);
+  ck_assert(!options.rotate && options.descale_rows == 0 && options.from == NULL);
   cli_options_free(&options);
 }
 END_TEST
@@ -356,6 +394,7 @@ Suite *make_cli_options_suite(void) {
   tcase_add_loop_test(tests, requests_are_read, 0, COUNT(good_requests));
   tcase_add_loop_test(tests, bad_lines_are_named, 0, COUNT(bad_lines));
   tcase_add_loop_test(tests, unknown_options_are_refused, 0, 6);
+  tcase_add_test(tests, a_tensor_has_few_options);
   tcase_add_test(tests, values_arrive);
   tcase_add_test(tests, defaults_are_unset);
   tcase_add_loop_test(tests, an_emulated_gpu_is_named, 0, COUNT(gpus));

@@ -8,8 +8,9 @@
 /* -- help and usage ------------------------------------------------------------------------- */
 
 START_TEST(help_is_everywhere) {
-  static const char *const names[] = {"",        "tune",   "emit",  "compile", "bench", "verify",
-                                      "explain", "report", "cache", "gpus",    "doctor"};
+  static const char *const names[] = {"",       "tune",   "emit",     "compile",
+                                      "bench",  "verify", "quantise", "explain",
+                                      "report", "cache",  "gpus",     "doctor"};
   char line[64];
   snprintf(line, sizeof line, "%s --help", names[_i]);
   expect(line, 0);
@@ -438,7 +439,7 @@ Suite *make_program_suite(void) {
   TCase *const tests = tcase_create("program");
   tcase_add_checked_fixture(tests, begin_program_test, end_program_test);
   tcase_set_timeout(tests, 240);
-  tcase_add_loop_test(tests, help_is_everywhere, 0, 10);
+  tcase_add_loop_test(tests, help_is_everywhere, 0, 12);
   tcase_add_test(tests, version_is_told);
   tcase_add_loop_test(tests, failures_have_a_code_and_a_message, 0, COUNT(failures));
   tcase_add_test(tests, failures_are_documents_with_json);

@@ -12,17 +12,18 @@
 
 /* Bits: which groups of options a command has. */
 enum cli_takes {
-  CLI_REQUESTS = 1,      /* REQUEST..., --pass, --head-dim, ..., --shapes */
-  CLI_ONE_REQUEST = 2,   /* with CLI_REQUESTS: exactly one, or both passes of one */
-  CLI_GPU = 4,           /* --gpu */
-  CLI_CONFIG = 8,        /* --config */
-  CLI_SEARCH = 16,       /* --effort, --budget, --jobs, --shard, --if-missing, --again */
-  CLI_OUTPUT = 32,       /* -o */
-  CLI_CACHE = 64,        /* --cap, --repair, --all, --allow-empty, --sign; free words */
-  CLI_SEED = 128,        /* --seed */
-  CLI_DEVICE = 256,      /* --device */
-  CLI_ROWS = 512,        /* --rows */
-  CLI_SCORE_ALONE = 1024 /* with --score no request is needed */
+  CLI_REQUESTS = 1,       /* REQUEST..., --pass, --head-dim, ..., --shapes */
+  CLI_ONE_REQUEST = 2,    /* with CLI_REQUESTS: exactly one, or both passes of one */
+  CLI_GPU = 4,            /* --gpu */
+  CLI_CONFIG = 8,         /* --config */
+  CLI_SEARCH = 16,        /* --effort, --budget, --jobs, --shard, --if-missing, --again */
+  CLI_OUTPUT = 32,        /* -o */
+  CLI_CACHE = 64,         /* --cap, --repair, --all, --allow-empty, --sign; free words */
+  CLI_SEED = 128,         /* --seed */
+  CLI_DEVICE = 256,       /* --device */
+  CLI_ROWS = 512,         /* --rows */
+  CLI_SCORE_ALONE = 1024, /* with --score no request is needed */
+  CLI_QUANTISE = 2048     /* --from, --descales, ...; of a request what a tensor has */
 };
 
 enum cli_color { CLI_COLOR_AUTO, CLI_COLOR_ALWAYS, CLI_COLOR_NEVER };
@@ -57,6 +58,11 @@ struct cli_options {
   bool if_missing, again;
   uint64_t seed; /* 0: not given */
   int rows;      /* checked per problem; 0: default */
+
+  const char *from, *descales; /* files of quantise */
+  bool rotate;
+  uint64_t rotate_seed;
+  int descale_rows; /* 0: one descale of all rows */
 
   int64_t cap; /* -1: not given */
   bool repair, all, allow_empty;

@@ -24,6 +24,10 @@ enum {
   KEY_AGAIN,
   KEY_SEED,
   KEY_ROWS,
+  KEY_FROM,
+  KEY_DESCALES,
+  KEY_ROTATE,
+  KEY_DESCALE_ROWS,
   KEY_CAP,
   KEY_REPAIR,
   KEY_ALL,
@@ -71,6 +75,15 @@ static const struct argp_option rows_options[] = {
 static const struct argp_option output_options[] = {
     {"output", 'o', "FILE", 0, "Write there; - is stdout", 6}, {0}};
 
+static const struct argp_option quantise_options[] = {
+    {"from", KEY_FROM, "FILE", 0, "Numbers of 16 bits, row after row; - is stdin", 3},
+    {"descales", KEY_DESCALES, "FILE", 0, "Write the descales there; - is stdout", 3},
+    {"rotate", KEY_ROTATE, "SEED", 0, "Rotate each row first, by this seed; Q and K want the same",
+     3},
+    {"descale-rows", KEY_DESCALE_ROWS, "N", 0,
+     "A descale of each 64 or 128 rows (default: of all rows of a head)", 3},
+    {0}};
+
 static const struct argp_option cache_options[] = {
     {"cap", KEY_CAP, "BYTES", 0, "gc: keep at most so much: 512M, 2G", 7},
     {"repair", KEY_REPAIR, NULL, 0, "verify: mend what is damaged", 7},
@@ -93,11 +106,12 @@ static const struct argp_option common_options[] = {
 /* Which options come with which bit of cli_syntax.takes. */
 static const struct {
   unsigned takes;
-  const struct argp_option *options; /* NULL: cli_request_options() */
-} groups[] = {
-    {CLI_REQUESTS, NULL},         {CLI_GPU, gpu_options},       {CLI_DEVICE, device_options},
-    {CLI_CONFIG, config_options}, {CLI_SEARCH, search_options}, {CLI_SEED, seed_options},
-    {CLI_ROWS, rows_options},     {CLI_OUTPUT, output_options}, {CLI_CACHE, cache_options}};
+  const struct argp_option *options; /* NULL: those of a request */
+} groups[] = {{CLI_REQUESTS, NULL},         {CLI_GPU, gpu_options},
+              {CLI_DEVICE, device_options}, {CLI_CONFIG, config_options},
+              {CLI_SEARCH, search_options}, {CLI_SEED, seed_options},
+              {CLI_ROWS, rows_options},     {CLI_OUTPUT, output_options},
+              {CLI_CACHE, cache_options},   {CLI_QUANTISE, quantise_options}};
 
 enum { GROUPS = sizeof groups / sizeof *groups };
 
@@ -162,6 +176,22 @@ static int seed_given(struct cli_options *options, const char *text) {
   return FT_OK;
 }
 
+static int rotate_given(struct cli_options *options, const char *text) {
+  int64_t seed;
+  FT_TRY(cli_integer("--rotate", text, 0, INT64_MAX, &seed));
+  options->rotate = true;
+  options->rotate_seed = (uint64_t)seed;
+  return FT_OK;
+}
+
+static int descale_rows_given(struct cli_options *options, const char *text) {
+  static const char *const names[] = {"64", "128", NULL};
+  int index;
+  FT_TRY(cli_choice("--descale-rows", text, names, &index));
+  options->descale_rows = 64 << index;
+  return FT_OK;
+}
+
 /* Sets one option that is not part of a request; FT_E_NOT_FOUND if key is none. */
 static int set_option(struct cli_options *options, int key, const char *text) {
   switch (key) {
@@ -180,6 +210,10 @@ static int set_option(struct cli_options *options, int key, const char *text) {
   case KEY_SEED: return seed_given(options, text);
   case KEY_ROWS: return int_given("--rows", text, 1, 1000000, &options->rows);
   case 'o': return text_given("--output", text, &options->output);
+  case KEY_FROM: return text_given("--from", text, &options->from);
+  case KEY_DESCALES: return text_given("--descales", text, &options->descales);
+  case KEY_ROTATE: return rotate_given(options, text);
+  case KEY_DESCALE_ROWS: return descale_rows_given(options, text);
   case KEY_CAP: return cli_bytes("--cap", text, &options->cap);
   case KEY_REPAIR: options->repair = true; return FT_OK;
   case KEY_ALL: options->all = true; return FT_OK;
@@ -285,9 +319,10 @@ int cli_options_parse(struct cli_options *options, const struct cli_syntax *synt
   int count = 1;
   for (int i = 0; i < GROUPS; ++i) {
     if ((syntax->takes & groups[i].takes) == 0) continue;
-    const bool of_requests = groups[i].takes == CLI_REQUESTS;
-    parts[count] = (struct argp){.options = of_requests ? cli_request_options() : groups[i].options,
-                                 .parser = parse_option};
+    parts[count] = (struct argp){.options = groups[i].options, .parser = parse_option};
+    if (groups[i].takes == CLI_REQUESTS)
+      parts[count].options =
+          syntax->takes & CLI_QUANTISE ? cli_tensor_options() : cli_request_options();
     children[count].argp = &parts[count];
     ++count;
   }

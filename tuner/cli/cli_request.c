@@ -20,25 +20,40 @@ enum { REQUESTS_MOST = 100000 };
 /* Keys of the options: the number of the field, from here on. */
 enum { KEY_FIELD = 0x200, KEY_SHAPES = KEY_FIELD + FT_REQUEST_FIELDS };
 
+enum { GROUP = 1, OPTIONS_MOST = FT_REQUEST_FIELDS + 3 };
+
+static struct argp_option option_of(int i) {
+  const struct ft_request_field *const field = ft_request_field(i);
+  const bool has_default = field->kind == FT_KIND_CHOICE && field->word != NULL && !field->equals &&
+                           ft_request_word_end(i) == i + 1;
+  return (struct argp_option){.name = field->option,
+                              .key = KEY_FIELD + i,
+                              .arg = field->argument,
+                              .flags = has_default ? OPTION_ARG_OPTIONAL : 0,
+                              .doc = field->help,
+                              .group = GROUP};
+}
+
+const struct argp_option *cli_tensor_options(void) {
+  static const int fields[] = {FT_REQUEST_dtype, FT_REQUEST_head_dim, FT_REQUEST_heads_q,
+                               FT_REQUEST_batch, FT_REQUEST_seqlen_q};
+  static struct argp_option options[OPTIONS_MOST];
+  int count = 0;
+  options[count++] = (struct argp_option){
+      .doc = "What the tensor is (or as text: \"bf16 d128 hq32 b2 nq4096\"):", .group = GROUP};
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i)
+    options[count++] = option_of(fields[i]);
+  return options;
+}
+
 const struct argp_option *cli_request_options(void) {
-  enum { GROUP = 1 };
-  static struct argp_option options[FT_REQUEST_FIELDS + 3];
+  static struct argp_option options[OPTIONS_MOST];
   int count = 0;
   options[count++] = (struct argp_option){
       .doc = "What is asked for (or as text: \"forward bf16 d128 hq32 hkv8 nq4096 causal\"):",
       .group = GROUP};
-  for (int i = 0; i < FT_REQUEST_FIELDS; ++i) {
-    const struct ft_request_field *const field = ft_request_field(i);
-    const bool has_default = field->kind == FT_KIND_CHOICE && field->word != NULL &&
-                             !field->equals && ft_request_word_end(i) == i + 1;
-    if (field->option == NULL) continue;
-    options[count++] = (struct argp_option){.name = field->option,
-                                            .key = KEY_FIELD + i,
-                                            .arg = field->argument,
-                                            .flags = has_default ? OPTION_ARG_OPTIONAL : 0,
-                                            .doc = field->help,
-                                            .group = GROUP};
-  }
+  for (int i = 0; i < FT_REQUEST_FIELDS; ++i)
+    if (ft_request_field(i)->option != NULL) options[count++] = option_of(i);
   options[count] = (struct argp_option){.name = "shapes",
                                         .key = KEY_SHAPES,
                                         .arg = "FILE",

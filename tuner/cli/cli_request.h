@@ -9,6 +9,8 @@
 
 /* The options that make a request, for argp: those of the fields of request.def, and --shapes. */
 const struct argp_option *cli_request_options(void);
+/* Those of them that say what one tensor is. */
+const struct argp_option *cli_tensor_options(void);
 
 void cli_request_begin(struct cli_options *options);
 

@@ -15,7 +15,7 @@
 
 #define STILL_WORKS                                                                                \
   "without a GPU these work: tune, emit, compile and explain with --gpu NAME (tune predicts), "    \
-  "verify with --gpu emulator, cache, gpus, doctor"
+  "verify with --gpu emulator, quantise with --gpu emulator:h200, cache, gpus, doctor"
 
 static void use_session_gpu(const fatune_session *session, struct cli_target *target) {
   const bool emulated = session->driver.emulated;

@@ -19,6 +19,7 @@ extern const struct command command_emit;
 extern const struct command command_compile;
 extern const struct command command_bench;
 extern const struct command command_verify;
+extern const struct command command_quantise;
 extern const struct command command_explain;
 extern const struct command command_report;
 extern const struct command command_cache;

@@ -17,8 +17,9 @@
 #include "tuner/cli/command.h"
 
 static const struct command *const commands[] = {
-    &command_tune,    &command_emit,   &command_compile, &command_bench, &command_verify,
-    &command_explain, &command_report, &command_cache,   &command_gpus,  &command_doctor};
+    &command_tune,   &command_emit,     &command_compile, &command_bench,
+    &command_verify, &command_quantise, &command_explain, &command_report,
+    &command_cache,  &command_gpus,     &command_doctor};
 
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
