@@ -211,6 +211,27 @@ static inline struct ft_store *open_store(struct fixture *fixture) {
   return open_store_with(fixture, (struct ft_store_options){.folder = fixture->folder});
 }
 
+static inline void put_trial(struct ft_store *store, struct ft_trial trial) {
+  assert_ok(ft_store_trial_put(store, &trial));
+}
+
+/* The choice for a request given as text; query has the rest. */
+static inline struct ft_choice choose_for(struct ft_store *store, const char *request,
+                                          struct ft_query query) {
+  const struct ft_request asked = request_of(request);
+  struct ft_choice choice;
+  query.request = &asked;
+  assert_ok(ft_store_choose(store, &query, &choice));
+  return choice;
+}
+
+static inline void assert_choice(struct ft_choice choice, enum ft_hit hit, int config) {
+  const struct ft_config expected = config_number(config);
+  ck_assert_msg(choice.hit == hit, "hit %d, not %d: %s", choice.hit, hit, choice.note);
+  ck_assert_msg(ft_config_compare(&choice.config, &expected) == 0, "not config %d: %s", config,
+                choice.note);
+}
+
 static inline void assert_warnings(const struct fixture *fixture, int expected) {
   ck_assert_msg(fixture->warning_count == expected, "%d warnings, not %d; first: %s; last: %s",
                 fixture->warning_count, expected,

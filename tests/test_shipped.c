@@ -58,12 +58,8 @@ static struct ft_store *open_with_layer(void) {
 
 static struct ft_choice choose_by(struct ft_store *store, const char *request,
                                   const char *templates) {
-  const struct ft_request asked = request_of(request);
   const struct ft_digest digest = digest_of_text(templates);
-  const struct ft_query query = {.request = &asked, .device = CLASS_H200, .templates = &digest};
-  struct ft_choice choice;
-  assert_ok(ft_store_choose(store, &query, &choice));
-  return choice;
+  return choose_for(store, request, (struct ft_query){.device = CLASS_H200, .templates = &digest});
 }
 
 static struct ft_choice choose(struct ft_store *store, const char *request) {
@@ -77,8 +73,7 @@ static void assert_chosen(struct ft_choice choice, enum ft_hit hit, int config) 
 }
 
 static void put(struct ft_store *store, const char *request, int config) {
-  const struct ft_trial trial = make_trial(request, CLASS_H200, config, 50);
-  assert_ok(ft_store_trial_put(store, &trial));
+  put_trial(store, make_trial(request, CLASS_H200, config, 50));
 }
 
 START_TEST(the_layer_answers_where_nothing_else_is_known) {

@@ -20,41 +20,26 @@ static void tear_down(void) {
   fixture_close(&fixture);
 }
 
-static void put(struct ft_store *store, struct ft_trial trial) {
-  assert_ok(ft_store_trial_put(store, &trial));
-}
-
 static struct ft_choice choose_as(struct ft_store *store, const char *request, const char *device,
                                   const char *policy, const char *templates) {
-  const struct ft_request asked = request_of(request);
   const struct ft_digest digest = digest_of_text(templates);
-  const struct ft_query query = {
-      .request = &asked, .device = device, .policy = policy, .templates = &digest};
-  struct ft_choice choice;
-  assert_ok(ft_store_choose(store, &query, &choice));
-  return choice;
+  return choose_for(store, request,
+                    (struct ft_query){.device = device, .policy = policy, .templates = &digest});
 }
 
 static struct ft_choice choose(struct ft_store *store, const char *request) {
   return choose_as(store, request, CLASS_H200, "events-warm/2", "templates 1");
 }
 
-static void assert_chosen(struct ft_choice choice, enum ft_hit hit, int config) {
-  const struct ft_config expected = config_number(config);
-  ck_assert_msg(choice.hit == hit, "hit %d, not %d: %s", choice.hit, hit, choice.note);
-  ck_assert_msg(ft_config_compare(&choice.config, &expected) == 0, "not config %d: %s", config,
-                choice.note);
-}
-
 /* -- ties ----------------------------------------------------------------------------------- */
 
 START_TEST(the_fastest_wins_beyond_noise) {
   struct ft_store *const store = open_store(&fixture);
-  put(store, make_trial(PROBLEM, CLASS_H200, 1, 100));
-  put(store, make_trial(PROBLEM, CLASS_H200, 2, 90));
-  put(store, make_trial(PROBLEM, CLASS_H200, 3, 95));
+  put_trial(store, make_trial(PROBLEM, CLASS_H200, 1, 100));
+  put_trial(store, make_trial(PROBLEM, CLASS_H200, 2, 90));
+  put_trial(store, make_trial(PROBLEM, CLASS_H200, 3, 95));
   const struct ft_choice choice = choose(store, PROBLEM);
-  assert_chosen(choice, FT_HIT_EXACT, 2);
+  assert_choice(choice, FT_HIT_EXACT, 2);
   ck_assert_double_eq(choice.median_us, 90);
   ck_assert_ptr_nonnull(strstr(choice.note, CLASS_H200));
   ft_store_close(store);
@@ -89,9 +74,9 @@ START_TEST(ties_have_a_fixed_order) {
   slow.is_default = ties[_i].is_default;
   slow.smem_bytes = ties[_i].smem;
   slow.registers = ties[_i].registers;
-  put(store, slow);
-  put(store, fast);
-  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, ties[_i].wins ? 2 : 1);
+  put_trial(store, slow);
+  put_trial(store, fast);
+  assert_choice(choose(store, PROBLEM), FT_HIT_EXACT, ties[_i].wins ? 2 : 1);
   ft_store_close(store);
 }
 END_TEST
@@ -103,8 +88,8 @@ START_TEST(full_ties_go_by_config) {
     const struct ft_config a = config_number(i), b = config_number(least);
     if (ft_config_compare(&a, &b) < 0) least = i;
   }
-  for (int i = 11; i >= 5; i--) put(store, make_trial(PROBLEM, CLASS_H200, i, 100));
-  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, least);
+  for (int i = 11; i >= 5; i--) put_trial(store, make_trial(PROBLEM, CLASS_H200, i, 100));
+  assert_choice(choose(store, PROBLEM), FT_HIT_EXACT, least);
   ft_store_close(store);
 }
 END_TEST
@@ -118,22 +103,22 @@ START_TEST(samples_of_one_config_are_pooled) {
     memcpy(trial.samples_us, sets[i], sizeof sets[i]);
     trial.sample_count = 3;
     trial.at += i;
-    put(store, trial);
+    put_trial(store, trial);
   }
   struct ft_trial steady = make_trial(PROBLEM, CLASS_H200, 2, 50);
   for (int i = 0; i < 5; i++) steady.samples_us[i] = 70 + i;
   steady.sample_count = 5; /* 72, whatever median_us says */
-  put(store, steady);
+  put_trial(store, steady);
   struct ft_choice choice = choose(store, PROBLEM);
-  assert_chosen(choice, FT_HIT_EXACT, 2);
+  assert_choice(choice, FT_HIT_EXACT, 2);
   ck_assert_double_eq(choice.median_us, 72);
   for (int i = 0; i < 5; i++) steady.samples_us[i] = 300;
   for (int i = 0; i < 3; i++) {
     steady.at += 1;
-    put(store, steady);
+    put_trial(store, steady);
   }
   choice = choose(store, PROBLEM);
-  assert_chosen(choice, FT_HIT_EXACT, 1);
+  assert_choice(choice, FT_HIT_EXACT, 1);
   ck_assert_double_eq(choice.median_us, 120); /* 80 80 80 119 (120) 120 121 122 123 */
   ft_store_close(store);
 }
@@ -142,20 +127,22 @@ END_TEST
 /* Its time is of another clock. Where no search came to its finals it serves, among its like. */
 START_TEST(a_screened_one_wins_beside_no_other) {
   struct ft_store *const store = open_store(&fixture);
-  for (int i = 1; i < 4; i++) put(store, make_screened(PROBLEM, CLASS_H200, i, i == 2 ? 50 : 60));
+  for (int i = 1; i < 4; i++)
+    put_trial(store, make_screened(PROBLEM, CLASS_H200, i, i == 2 ? 50 : 60));
   struct ft_trial predicted = make_trial(PROBLEM, CLASS_H200, 4, 10);
   predicted.outcome = FT_OUTCOME_PREDICTED;
-  put(store, predicted);
-  put(store, make_trial(PROBLEM, CLASS_H100, 5, 10));
-  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
+  put_trial(store, predicted);
+  put_trial(store, make_trial(PROBLEM, CLASS_H100, 5, 10));
+  assert_choice(choose(store, PROBLEM), FT_HIT_EXACT, 2);
   struct ft_store_stats stats;
   assert_ok(ft_store_stats(store, &stats));
   ck_assert_int_eq(stats.winners, 2); /* one for each GPU */
-  put(store, make_trial(PROBLEM, CLASS_H200, 6, 100));
-  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 6);
-  put(store, make_trial(PROBLEM, CLASS_H200, 2, 90)); /* had finals, too: no sample is pooled */
+  put_trial(store, make_trial(PROBLEM, CLASS_H200, 6, 100));
+  assert_choice(choose(store, PROBLEM), FT_HIT_EXACT, 6);
+  put_trial(store,
+            make_trial(PROBLEM, CLASS_H200, 2, 90)); /* had finals, too: no sample is pooled */
   const struct ft_choice choice = choose(store, PROBLEM);
-  assert_chosen(choice, FT_HIT_EXACT, 2);
+  assert_choice(choice, FT_HIT_EXACT, 2);
   ck_assert_double_eq(choice.median_us, 90);
   ft_store_close(store);
 }
@@ -166,16 +153,16 @@ START_TEST(only_measured_and_right_ones_win) {
   for (int i = FT_OUTCOME_PREDICTED; i <= FT_OUTCOME_TIMEOUT; i++) {
     struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, i, 1);
     trial.outcome = (enum ft_outcome)i;
-    if (i != FT_OUTCOME_PREDICTED) put(store, trial);
+    if (i != FT_OUTCOME_PREDICTED) put_trial(store, trial);
   }
   ck_assert_int_eq(choose(store, PROBLEM).hit, FT_HIT_DEFAULT);
   struct ft_trial predicted = make_trial(PROBLEM, CLASS_H200, 20, 1);
   predicted.outcome = FT_OUTCOME_PREDICTED;
   snprintf(predicted.policy, sizeof predicted.policy, "model/1");
-  put(store, predicted);
-  assert_chosen(choose(store, PROBLEM), FT_HIT_MODEL, 20);
-  put(store, make_trial(PROBLEM, CLASS_H200, 21, 1000));
-  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 21);
+  put_trial(store, predicted);
+  assert_choice(choose(store, PROBLEM), FT_HIT_MODEL, 20);
+  put_trial(store, make_trial(PROBLEM, CLASS_H200, 21, 1000));
+  assert_choice(choose(store, PROBLEM), FT_HIT_EXACT, 21);
   ft_store_close(store);
 }
 END_TEST
@@ -203,7 +190,7 @@ START_TEST(equal_data_gives_equal_choices) {
       trials[i] = trials[other];
       trials[other] = swapped;
     }
-    for (int i = 0; i < COUNT; i++) put(store, trials[i]);
+    for (int i = 0; i < COUNT; i++) put_trial(store, trials[i]);
     const struct ft_choice choice = choose(store, PROBLEM);
     ck_assert_int_eq(choice.hit, FT_HIT_EXACT);
     if (round == 0) first = choice.config;
@@ -221,39 +208,39 @@ START_TEST(hits_get_better_step_by_step) {
   struct ft_choice choice = choose(store, PROBLEM);
   ck_assert_int_eq(choice.hit, FT_HIT_DEFAULT);
   ck_assert_double_eq(choice.median_us, 0);
-  put(store, make_trial(OTHER_CLASS, CLASS_H200, 1, 10));
-  put(store, make_trial(PROBLEM, CLASS_A100, 2, 10)); /* another target: never */
+  put_trial(store, make_trial(OTHER_CLASS, CLASS_H200, 1, 10));
+  put_trial(store, make_trial(PROBLEM, CLASS_A100, 2, 10)); /* another target: never */
   ck_assert_int_eq(choose(store, PROBLEM).hit, FT_HIT_DEFAULT);
 
   struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, 3, 10);
   trial.outcome = FT_OUTCOME_PREDICTED;
-  put(store, trial);
-  assert_chosen(choose(store, PROBLEM), FT_HIT_MODEL, 3);
-  put(store, make_trial(NEARBY, CLASS_H100, 4, 10));
+  put_trial(store, trial);
+  assert_choice(choose(store, PROBLEM), FT_HIT_MODEL, 3);
+  put_trial(store, make_trial(NEARBY, CLASS_H100, 4, 10));
   choice = choose(store, PROBLEM);
-  assert_chosen(choice, FT_HIT_NEAR, 4);
+  assert_choice(choice, FT_HIT_NEAR, 4);
   ck_assert_ptr_nonnull(strstr(choice.note, "another device"));
-  put(store, make_trial(PROBLEM, CLASS_H100, 5, 10));
-  assert_chosen(choose(store, PROBLEM), FT_HIT_NEAR, 5);
-  put(store, make_trial(AS_NEAR, CLASS_H200, 6, 10));
+  put_trial(store, make_trial(PROBLEM, CLASS_H100, 5, 10));
+  assert_choice(choose(store, PROBLEM), FT_HIT_NEAR, 5);
+  put_trial(store, make_trial(AS_NEAR, CLASS_H200, 6, 10));
   choice = choose(store, PROBLEM);
-  assert_chosen(choice, FT_HIT_NEAR, 6);
+  assert_choice(choice, FT_HIT_NEAR, 6);
   ck_assert_ptr_nonnull(strstr(choice.note, "nearest bucket, 1 octave away"));
   ck_assert_double_eq(choice.octaves, 1);
-  put(store, make_trial(NEARBY, CLASS_H200, 7, 10));
-  assert_chosen(choose(store, PROBLEM), FT_HIT_NEAR, 7);
+  put_trial(store, make_trial(NEARBY, CLASS_H200, 7, 10));
+  assert_choice(choose(store, PROBLEM), FT_HIT_NEAR, 7);
 
   trial = make_trial(PROBLEM, CLASS_H200, 8, 10);
   trial.templates = digest_of_text("templates 0");
-  put(store, trial);
+  put_trial(store, trial);
   choice = choose(store, PROBLEM);
-  assert_chosen(choice, FT_HIT_NEAR, 8);
+  assert_choice(choice, FT_HIT_NEAR, 8);
   ck_assert_ptr_nonnull(strstr(choice.note, "other templates"));
   trial = make_trial(PROBLEM, CLASS_H200, 9, 1000);
   trial.kernel = digest_of_text("its kernel");
-  put(store, trial);
+  put_trial(store, trial);
   choice = choose(store, PROBLEM);
-  assert_chosen(choice, FT_HIT_EXACT, 9);
+  assert_choice(choice, FT_HIT_EXACT, 9);
   ck_assert(ft_digest_equal(&choice.kernel, &trial.kernel));
   ft_store_close(store);
   assert_warnings(&fixture, 0);
@@ -262,8 +249,8 @@ END_TEST
 
 START_TEST(every_length_of_a_bucket_is_exact) {
   struct ft_store *const store = open_store(&fixture);
-  put(store, make_trial(PROBLEM, CLASS_H200, 3, 10));
-  assert_chosen(choose(store, "forward bf16 d128 hq16 hkv16 b2 nq4100 nk4000 causal"), FT_HIT_EXACT,
+  put_trial(store, make_trial(PROBLEM, CLASS_H200, 3, 10));
+  assert_choice(choose(store, "forward bf16 d128 hq16 hkv16 b2 nq4100 nk4000 causal"), FT_HIT_EXACT,
                 3);
   ft_store_close(store);
 }
@@ -273,22 +260,22 @@ START_TEST(policies_do_not_mix) {
   struct ft_store *const store = open_store(&fixture);
   struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, 1, 5);
   snprintf(trial.policy, sizeof trial.policy, "events-cold/1");
-  put(store, trial);
+  put_trial(store, trial);
   ck_assert_int_eq(choose(store, PROBLEM).hit, FT_HIT_DEFAULT);
-  put(store, make_trial(PROBLEM, CLASS_H200, 2, 10));
-  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
-  assert_chosen(choose_as(store, PROBLEM, CLASS_H200, NULL, "templates 1"), FT_HIT_EXACT, 1);
+  put_trial(store, make_trial(PROBLEM, CLASS_H200, 2, 10));
+  assert_choice(choose(store, PROBLEM), FT_HIT_EXACT, 2);
+  assert_choice(choose_as(store, PROBLEM, CLASS_H200, NULL, "templates 1"), FT_HIT_EXACT, 1);
   ft_store_close(store);
 }
 END_TEST
 
 START_TEST(the_device_most_alike_is_taken) {
   struct ft_store *const store = open_store(&fixture);
-  put(store, make_trial(PROBLEM, "tiny/sm_90/16", 1, 10));
-  put(store, make_trial(PROBLEM, CLASS_H100, 2, 10));
-  put(store, make_trial(PROBLEM, "huge/sm_90/512", 3, 10));
-  put(store, make_trial(PROBLEM, "odd/sm_90/many", 4, 10));
-  assert_chosen(choose(store, PROBLEM), FT_HIT_NEAR, 2);
+  put_trial(store, make_trial(PROBLEM, "tiny/sm_90/16", 1, 10));
+  put_trial(store, make_trial(PROBLEM, CLASS_H100, 2, 10));
+  put_trial(store, make_trial(PROBLEM, "huge/sm_90/512", 3, 10));
+  put_trial(store, make_trial(PROBLEM, "odd/sm_90/many", 4, 10));
+  assert_choice(choose(store, PROBLEM), FT_HIT_NEAR, 2);
   ft_store_close(store);
 }
 END_TEST
@@ -323,15 +310,15 @@ START_TEST(rows_of_another_version_are_passed_over) {
   const struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, 2, 10);
   struct ft_trial better = make_trial(PROBLEM, CLASS_H200, 1, 5);
   struct ft_text text = FT_TEXT_INIT;
-  put(store, trial);
+  put_trial(store, trial);
   ft_trial_print(&better, &text);
   char *const config = strstr(text.data, "mma_forward ");
   ck_assert_ptr_nonnull(config);
   config[0] = 'n'; /* family "nma_forward" */
   insert_raw(ft_store_tuning_path(store), text.data);
   ck_assert_int_eq(number_of(ft_store_tuning_path(store), "SELECT count(*) FROM trials"), 2);
-  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
-  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
+  assert_choice(choose(store, PROBLEM), FT_HIT_EXACT, 2);
+  assert_choice(choose(store, PROBLEM), FT_HIT_EXACT, 2);
   assert_warnings(&fixture, 1);
   ck_assert_ptr_nonnull(strstr(fixture.warnings[0], ": 1 trial of another version is skipped ("));
   ck_assert_ptr_nonnull(strstr(fixture.warnings[0], "family 'nma_forward' is unknown"));
@@ -340,8 +327,8 @@ START_TEST(rows_of_another_version_are_passed_over) {
   /* A row that differs from its digest is damaged, which is a fault. */
   run_sql(ft_store_tuning_path(store),
           "UPDATE trials SET text = replace(text, 'nma_forward ', 'mma_forward ') WHERE id = 2");
-  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
-  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
+  assert_choice(choose(store, PROBLEM), FT_HIT_EXACT, 2);
+  assert_choice(choose(store, PROBLEM), FT_HIT_EXACT, 2);
   assert_warnings(&fixture, 2);
   ck_assert_int_eq(ft_store_faults(store), 1);
   ft_text_free(&text);
@@ -354,7 +341,7 @@ END_TEST
 static void make_layer(const char *path, const struct ft_trial *trial) {
   struct ft_store *const store =
       open_store_with(&fixture, (struct ft_store_options){.memory_only = 1});
-  put(store, *trial);
+  put_trial(store, *trial);
   assert_ok(export_store(store, "sm_90", NULL, path, NULL, NULL));
   ft_store_close(store);
 }
@@ -378,15 +365,15 @@ START_TEST(user_goes_before_layers_within_a_hit_class) {
   assert_ok(ft_store_stats(store, &stats));
   ck_assert_int_eq(stats.layers, 2);
   struct ft_choice choice = choose(store, PROBLEM);
-  assert_chosen(choice, FT_HIT_EXACT, 1);
+  assert_choice(choice, FT_HIT_EXACT, 1);
   ck_assert_ptr_nonnull(strstr(choice.note, first));
-  put(store, make_trial(NEARBY, CLASS_H200, 3, 1));
-  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 1); /* exact in a layer beats near here */
-  put(store, make_trial(PROBLEM, CLASS_H200, 4, 100));
-  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 4);
+  put_trial(store, make_trial(NEARBY, CLASS_H200, 3, 1));
+  assert_choice(choose(store, PROBLEM), FT_HIT_EXACT, 1); /* exact in a layer beats near here */
+  put_trial(store, make_trial(PROBLEM, CLASS_H200, 4, 100));
+  assert_choice(choose(store, PROBLEM), FT_HIT_EXACT, 4);
   /* Near hits: the nearest, wherever it lies. */
-  put(store, make_trial(NEARBY, CLASS_H200, 5, 100));
-  assert_chosen(choose(store, "forward bf16 d128 hq16 hkv16 b1 nq4096 nk4096 causal"), FT_HIT_NEAR,
+  put_trial(store, make_trial(NEARBY, CLASS_H200, 5, 100));
+  assert_choice(choose(store, "forward bf16 d128 hq16 hkv16 b1 nq4096 nk4096 causal"), FT_HIT_NEAR,
                 4);
   ft_store_close(store);
   assert_warnings(&fixture, 0);
@@ -409,12 +396,12 @@ START_TEST(lists_are_in_winners_order) {
   struct ft_store *const store = open_store(&fixture);
   struct ft_trial wrong = make_trial(PROBLEM, CLASS_H200, 5, 1);
   wrong.outcome = FT_OUTCOME_WRONG;
-  put(store, wrong);
-  put(store, make_trial(PROBLEM, CLASS_H200, 1, 30));
-  put(store, make_trial(PROBLEM, CLASS_H200, 2, 10));
-  put(store, make_trial(PROBLEM, CLASS_H200, 3, 20));
-  put(store, make_trial(PROBLEM, CLASS_H100, 3, 40));
-  put(store, make_trial(NEARBY, CLASS_H200, 3, 50));
+  put_trial(store, wrong);
+  put_trial(store, make_trial(PROBLEM, CLASS_H200, 1, 30));
+  put_trial(store, make_trial(PROBLEM, CLASS_H200, 2, 10));
+  put_trial(store, make_trial(PROBLEM, CLASS_H200, 3, 20));
+  put_trial(store, make_trial(PROBLEM, CLASS_H100, 3, 40));
+  put_trial(store, make_trial(NEARBY, CLASS_H200, 3, 50));
   const struct ft_request bucket = request_of(PROBLEM);
   struct seen seen = {.stop_after = -1};
   assert_ok(ft_store_trials(store, &bucket, CLASS_H200, see, &seen));
@@ -444,7 +431,7 @@ START_TEST(the_same_trial_counts_once) {
   struct ft_store *const store =
       open_store_with(&fixture, (struct ft_store_options){.library_folder = fixture.root});
   struct seen seen = {.stop_after = -1};
-  for (int i = 0; i < 3; i++) put(store, trial);
+  for (int i = 0; i < 3; i++) put_trial(store, trial);
   assert_ok(ft_store_trials(store, NULL, NULL, see, &seen));
   ck_assert_int_eq(seen.count, 1);
   struct ft_trial bad = trial;

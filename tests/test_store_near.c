@@ -1,5 +1,5 @@
-/* test_store_near.c: winners of other buckets: how near they must be, and where any is better than
- * none. in -> out: trials of other problems -> Check suite. */
+/* test_store_near.c: when the winner of another bucket is chosen: from how far away, and from
+ * anywhere where nothing can be compiled. in -> out: trials of other problems -> Check suite. */
 #include "tests/suites.h"
 
 #include "tests/store_fixture.h"
@@ -20,45 +20,30 @@ static void tear_down(void) {
   fixture_close(&fixture);
 }
 
-static void put(struct ft_store *store, struct ft_trial trial) {
-  assert_ok(ft_store_trial_put(store, &trial));
-}
-
 static struct ft_choice choose_so(struct ft_store *store, const char *request, bool from_anywhere) {
-  const struct ft_request asked = request_of(request);
   const struct ft_digest templates = digest_of_text("templates 1");
-  const struct ft_query query = {.request = &asked,
-                                 .device = CLASS_H200,
-                                 .templates = &templates,
-                                 .from_anywhere = from_anywhere};
-  struct ft_choice choice;
-  assert_ok(ft_store_choose(store, &query, &choice));
-  return choice;
+  return choose_for(store, request,
+                    (struct ft_query){.device = CLASS_H200,
+                                      .templates = &templates,
+                                      .from_anywhere = from_anywhere});
 }
 
 static struct ft_choice choose(struct ft_store *store, const char *request) {
   return choose_so(store, request, false);
 }
 
-static void assert_chosen(struct ft_choice choice, enum ft_hit hit, int config) {
-  const struct ft_config expected = config_number(config);
-  ck_assert_msg(choice.hit == hit, "hit %d, not %d: %s", choice.hit, hit, choice.note);
-  ck_assert_msg(ft_config_compare(&choice.config, &expected) == 0, "not config %d: %s", config,
-                choice.note);
-}
-
 /* Beyond an octave a winner says less than what is chosen without it, whoever measured it. */
 START_TEST(winners_are_taken_from_an_octave_away_at_most) {
   struct ft_store *const store = open_store(&fixture);
-  put(store, make_trial(FAR_OFF, CLASS_H200, 1, 10));
+  put_trial(store, make_trial(FAR_OFF, CLASS_H200, 1, 10));
   ck_assert_int_eq(choose(store, PROBLEM).hit, FT_HIT_DEFAULT);
   ck_assert_double_eq(choose(store, PROBLEM).octaves, 8);
-  put(store, make_trial(BEYOND, CLASS_H200, 2, 10));
+  put_trial(store, make_trial(BEYOND, CLASS_H200, 2, 10));
   ck_assert_int_eq(choose(store, PROBLEM).hit, FT_HIT_DEFAULT);
   ck_assert_double_eq(choose(store, PROBLEM).octaves, 2); /* of the nearer one */
-  put(store, make_trial(NEARBY, CLASS_H200, 3, 10));
-  assert_chosen(choose(store, PROBLEM), FT_HIT_NEAR, 3);
-  assert_chosen(choose(store, BEYOND), FT_HIT_EXACT, 2);
+  put_trial(store, make_trial(NEARBY, CLASS_H200, 3, 10));
+  assert_choice(choose(store, PROBLEM), FT_HIT_NEAR, 3);
+  assert_choice(choose(store, BEYOND), FT_HIT_EXACT, 2);
   ck_assert_double_eq(choose(store, BEYOND).octaves, 0);
   ft_store_close(store);
   assert_warnings(&fixture, 0);
@@ -68,12 +53,12 @@ END_TEST
 /* For who can compile nothing. */
 START_TEST(a_winner_from_anywhere_is_taken_where_it_is_asked_for) {
   struct ft_store *const store = open_store(&fixture);
-  put(store, make_trial(OTHER_CLASS, CLASS_H200, 1, 10));
+  put_trial(store, make_trial(OTHER_CLASS, CLASS_H200, 1, 10));
   ck_assert_int_eq(choose_so(store, PROBLEM, true).hit, FT_HIT_DEFAULT);
-  put(store, make_trial(FAR_OFF, CLASS_H200, 2, 10));
-  put(store, make_trial(BEYOND, CLASS_H200, 3, 10));
+  put_trial(store, make_trial(FAR_OFF, CLASS_H200, 2, 10));
+  put_trial(store, make_trial(BEYOND, CLASS_H200, 3, 10));
   const struct ft_choice choice = choose_so(store, PROBLEM, true);
-  assert_chosen(choice, FT_HIT_NEAR, 3);
+  assert_choice(choice, FT_HIT_NEAR, 3);
   ck_assert_ptr_nonnull(strstr(choice.note, "2 octaves away"));
   ft_store_close(store);
 }
@@ -82,12 +67,12 @@ END_TEST
 /* The keys of few queries are divided among blocks by how many tiles there are. */
 START_TEST(few_queries_take_the_winner_of_their_own_bucket_alone) {
   struct ft_store *const store = open_store(&fixture);
-  put(store, make_trial("forward bf16 d128 hq32 hkv8 b16 nq16 nk4096", CLASS_H200, 1, 10));
-  put(store, make_trial("forward bf16 d128 hq32 hkv8 b16 nq64 nk4096", CLASS_H200, 2, 10));
-  assert_chosen(choose(store, "forward bf16 d128 hq32 hkv8 b16 nq15 nk4000"), FT_HIT_EXACT, 1);
+  put_trial(store, make_trial("forward bf16 d128 hq32 hkv8 b16 nq16 nk4096", CLASS_H200, 1, 10));
+  put_trial(store, make_trial("forward bf16 d128 hq32 hkv8 b16 nq64 nk4096", CLASS_H200, 2, 10));
+  assert_choice(choose(store, "forward bf16 d128 hq32 hkv8 b16 nq15 nk4000"), FT_HIT_EXACT, 1);
   ck_assert_int_eq(choose(store, "forward bf16 d128 hq32 hkv8 b16 nq8 nk4096").hit, FT_HIT_DEFAULT);
   ck_assert_int_eq(choose(store, "forward bf16 d128 hq32 hkv8 b8 nq16 nk4096").hit, FT_HIT_DEFAULT);
-  assert_chosen(choose(store, "forward bf16 d128 hq32 hkv8 b16 nq64 nk8192"), FT_HIT_NEAR, 2);
+  assert_choice(choose(store, "forward bf16 d128 hq32 hkv8 b16 nq64 nk8192"), FT_HIT_NEAR, 2);
   ft_store_close(store);
 }
 END_TEST
@@ -98,14 +83,14 @@ START_TEST(a_default_that_won_elsewhere_is_told) {
   struct ft_store *const store = open_store(&fixture);
   struct ft_trial trial = make_trial(NEARBY, CLASS_H200, 1, 10);
   trial.is_default = 1;
-  put(store, trial);
+  put_trial(store, trial);
   ck_assert(choose(store, PROBLEM).default_won);
   ck_assert(!choose(store, NEARBY).default_won);
   trial = make_trial(OTHER_CLASS, CLASS_H200, 2, 10);
   trial.outcome = FT_OUTCOME_PREDICTED;
   trial.is_default = 1;
-  put(store, trial);
-  assert_chosen(choose(store, OTHER_CLASS), FT_HIT_MODEL, 2);
+  put_trial(store, trial);
+  assert_choice(choose(store, OTHER_CLASS), FT_HIT_MODEL, 2);
   ck_assert(!choose(store, OTHER_CLASS).default_won);
   ft_store_close(store);
 }
@@ -117,12 +102,12 @@ START_TEST(masks_with_other_longest_rows_are_not_near) {
   static const char longer[] = "forward bf16 d128 hq16 nq4096 mask=64x64@0.25,2";
   static const char longest[] = "forward bf16 d128 hq16 nq4096 mask=64x64@0.25,4";
   struct ft_store *const store = open_store(&fixture);
-  put(store, make_trial(even, CLASS_H200, 1, 100));
-  assert_chosen(choose(store, longer), FT_HIT_NEAR, 1);
+  put_trial(store, make_trial(even, CLASS_H200, 1, 100));
+  assert_choice(choose(store, longer), FT_HIT_NEAR, 1);
   ck_assert_int_eq(choose(store, longest).hit, FT_HIT_DEFAULT);
-  put(store, make_trial(longer, CLASS_H200, 2, 100));
-  assert_chosen(choose(store, longest), FT_HIT_NEAR, 2);
-  assert_chosen(choose(store, even), FT_HIT_EXACT, 1);
+  put_trial(store, make_trial(longer, CLASS_H200, 2, 100));
+  assert_choice(choose(store, longest), FT_HIT_NEAR, 2);
+  assert_choice(choose(store, even), FT_HIT_EXACT, 1);
   ft_store_close(store);
 }
 END_TEST

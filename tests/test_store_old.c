@@ -52,11 +52,7 @@ static void assert_told(struct ft_store *store, const char *file, int trials) {
 }
 
 static struct ft_choice choose(struct ft_store *store, const char *text) {
-  const struct ft_request request = request_of(text);
-  const struct ft_query query = {.request = &request, .device = CLASS_H200, .target = "sm_90"};
-  struct ft_choice choice;
-  assert_ok(ft_store_choose(store, &query, &choice));
-  return choice;
+  return choose_for(store, text, (struct ft_query){.device = CLASS_H200, .target = "sm_90"});
 }
 
 START_TEST(a_look_up_passes_old_trials_over_and_says_so_once) {
