@@ -1,5 +1,6 @@
 /* quantise_lab.h: what fatune_quantise must make of a row, in float64.
- * in -> out: numbers of a row -> the row rotated; byte, descale -> whether that is the number. */
+ * in -> out: numbers of a row -> the row rotated; byte times descale -> whether that is the number.
+ */
 #ifndef TESTS_QUANTISE_LAB_H
 #define TESTS_QUANTISE_LAB_H
 
@@ -32,9 +33,9 @@ static inline void quantise_row(double *y, enum ft_dtype dtype, const uint16_t *
   }
 }
 
-/* Half a unit of the last of four digits, and what is below 2^-6. */
-static inline bool quantise_is_near(uint8_t byte, double descale, double should) {
-  const double is = (double)ft_from_e4m3(byte) * descale;
+/* is: a number of e4m3 times its descale. It may err by half of its last bit, of four; numbers
+ * below 2^-6 are 2^-9 apart, and may err by half of that. */
+static inline bool quantise_is_near(double is, double should, double descale) {
   return fabs(is - should) <= fabs(should) * (0x1p-4 + 1e-5) + descale * 0x1p-10;
 }
 

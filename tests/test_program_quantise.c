@@ -102,10 +102,10 @@ static void expect_block(const struct run_case *one, int batch, int head, int bl
   for (int row = first; row < last; row++)
     for (int c = 0; c < one->dim; c++) {
       const uint8_t byte = bytes[((batch * one->rows + row) * HEADS + head) * one->dim + c];
-      ck_assert_msg(quantise_is_near(byte, descale, y[row][c]),
+      const double is = (double)ft_from_e4m3(byte) * descale;
+      ck_assert_msg(quantise_is_near(is, y[row][c], descale),
                     "seed %llu: batch %d head %d row %d column %d: %g, not %g",
-                    (unsigned long long)random_seed, batch, head, row, c,
-                    (double)ft_from_e4m3(byte) * descale, y[row][c]);
+                    (unsigned long long)random_seed, batch, head, row, c, is, y[row][c]);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "tests/quantise_lab.h"
 #include "tuner/verify/halves.h"
 
 enum { PATTERNS = 0x10000, BYTES = 0x100 };
@@ -34,13 +35,6 @@ static int block_of(const struct quantised_tensor *tensor) {
   return tensor->rotate ? tensor->dim & -tensor->dim : 1;
 }
 
-static double sign_of(uint64_t seed, int column) {
-  uint64_t x = seed ^ (uint64_t)column * 0x9E3779B97F4A7C15u;
-  x = (x ^ x >> 33) * 0xFF51AFD7ED558CCDu;
-  x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53u;
-  return x >> 63 ? -1 : 1;
-}
-
 static struct numbers *make_numbers(const struct quantised_tensor *tensor, uint64_t seed) {
   struct numbers *const numbers = malloc(sizeof *numbers);
   ck_assert_ptr_nonnull(numbers);
@@ -48,7 +42,7 @@ static struct numbers *make_numbers(const struct quantised_tensor *tensor, uint6
     numbers->of_pattern[n] = ft_from_dtype(tensor->dtype, (uint16_t)n);
   for (int n = 0; n < BYTES; n++) numbers->of_byte[n] = (double)ft_from_e4m3((uint8_t)n);
   for (int c = 0; c < tensor->dim; c++)
-    numbers->factor[c] = tensor->rotate ? sign_of(seed, c) / sqrt(block_of(tensor)) : 1;
+    numbers->factor[c] = tensor->rotate ? quantise_sign(seed, c) / sqrt(block_of(tensor)) : 1;
   return numbers;
 }
 
@@ -73,19 +67,14 @@ static void expected_row(double *y, const struct quantised_tensor *tensor,
       }
 }
 
-/* Half a unit of the last of four digits, and what is below 2^-6. */
-static bool is_near(double is, double should, double descale) {
-  return fabs(is - should) <= fabs(should) * (0x1p-4 + 1e-5) + descale * 0x1p-10;
-}
-
 static void check_row(const double *y, const struct quantised_tensor *tensor,
                       const struct numbers *numbers, const uint8_t *out, double descale, int head,
                       int row) {
   int wrong = 0, c = 0;
   for (int n = 0; n < tensor->dim; n++)
-    wrong += !is_near(numbers->of_byte[out[n]] * descale, y[n], descale);
+    wrong += !quantise_is_near(numbers->of_byte[out[n]] * descale, y[n], descale);
   if (wrong == 0) return;
-  while (is_near(numbers->of_byte[out[c]] * descale, y[c], descale)) c++;
+  while (quantise_is_near(numbers->of_byte[out[c]] * descale, y[c], descale)) c++;
   ck_abort_msg("head %d row %d column %d, and %d others of the row: %g, not %g", head, row, c,
                wrong - 1, numbers->of_byte[out[c]] * descale, y[c]);
 }
