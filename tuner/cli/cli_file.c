@@ -35,12 +35,16 @@ static int replace_file(const char *option, const char *path, const void *bytes,
   return error == 0 ? FT_OK : ft_fail(FT_E_IO, "%s '%s': %s", option, path, strerror(error));
 }
 
+int cli_file_check(const struct cli *cli, const char *option, const char *path) {
+  if (!cli->options.json || strcmp(path, "-") != 0) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "%s is '-' with --json; allowed: a file", option);
+}
+
 int cli_file_write(struct cli *cli, const char *option, const char *path, const void *bytes,
                    size_t length) {
   struct stat state;
+  FT_TRY(cli_file_check(cli, option, path));
   if (strcmp(path, "-") == 0) {
-    if (cli->options.json)
-      return ft_fail(FT_E_ARGUMENT, "%s is '-' with --json; allowed: a file", option);
     (void)fwrite(bytes, 1, length, stdout); /* main looks at ferror(stdout) */
     return FT_OK;
   }

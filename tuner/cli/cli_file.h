@@ -6,7 +6,10 @@
 
 #include "tuner/cli/cli_output.h"
 
-/* FT_E_IO naming the file. With --json "-" is refused: stdout is the document's. */
+/* Whether a file may be written there: with --json "-" is refused, as stdout is the document's. */
+int cli_file_check(const struct cli *cli, const char *option, const char *path);
+
+/* FT_E_IO naming the file; else as cli_file_check. */
 int cli_file_write(struct cli *cli, const char *option, const char *path, const void *bytes,
                    size_t length);
 

@@ -54,15 +54,15 @@ static int check_request(const struct ft_request *request) {
   return ft_fail(FT_E_ARGUMENT, "dtype is %s; allowed: fp16, bf16", ft_dtype_name(request->dtype));
 }
 
-static int check_files(const struct cli_options *options) {
+static int check_files(const struct cli *cli) {
+  const struct cli_options *const options = &cli->options;
   const struct {
     const char *option, *path;
   } files[] = {
       {"--from", options->from}, {"--output", options->output}, {"--descales", options->descales}};
   for (int i = 0; i < 3; ++i) {
     if (files[i].path == NULL) return ft_fail(FT_E_ARGUMENT, "%s FILE is missing", files[i].option);
-    if (i > 0 && options->json && strcmp(files[i].path, "-") == 0)
-      return ft_fail(FT_E_ARGUMENT, "%s is '-' with --json; allowed: a file", files[i].option);
+    if (i > 0) FT_TRY(cli_file_check(cli, files[i].option, files[i].path));
   }
   if (strcmp(options->output, options->descales) != 0) return FT_OK;
   return ft_fail(FT_E_ARGUMENT, "--output and --descales are both '%s'; allowed: two files",
@@ -220,7 +220,7 @@ static int run(struct cli *cli) {
   fatune_session *session = NULL;
   int status;
   FT_CHECK(check_request(all.request));
-  FT_CHECK(check_files(options));
+  FT_CHECK(check_files(cli));
   FT_CHECK(find_sizes(&all, options));
   FT_CHECK(cli_session_open(cli, &session));
   FT_CHECK(cli_target_run(cli, session, &all.target));
