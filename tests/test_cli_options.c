@@ -182,7 +182,7 @@ START_TEST(unknown_options_are_refused) {
 }
 END_TEST
 
-/* Of a request's options there are those of one tensor. --descales is another one here. */
+/* quantise has the request options that describe a tensor. Its own --descales names a file. */
 START_TEST(a_tensor_has_few_options) {
   static const char *const lines[] = {"--causal", "--pass|backward",  "--shapes|x",
                                       "--sinks",  "--out-dtype|fp32", "--score|alibi"};

@@ -1,6 +1,6 @@
 /* test_emulator_beyond.c: the Hopper backward by random configs that can run, those that the search
- * passes over, too. Other suites draw from all families what the search tries, so that few of them
- * are of these. in -> out: seed -> requests, configs -> every row against float64, no race, no
+ * passes over, too. Other suites draw configs of all families that the search tries: few are of the
+ * Hopper backward. in -> out: seed -> requests, configs -> every row against float64, no race, no
  * hang, on an emulated H200. */
 #include <stdlib.h>
 

@@ -82,7 +82,8 @@ static void ask_neighbours(struct search *search, const struct ft_config *from) 
   }
 }
 
-/* Of a family's neighbours the one with the least time by the fit; `from` where it has none. */
+/* The neighbour of `from` with the least time by the fit, and that time. A config without
+ * neighbours is given back itself. */
 static double best_of(struct search *search, const struct ft_config *from,
                       struct ft_config *config) {
   double least = 0;

@@ -4,7 +4,8 @@
 
 #include "generator/status.h"
 
-/* The last number must be less than 2^63 bytes from the first, and within the address space. */
+/* The last entry of the table must be less than 2^63 bytes behind its first, and have an address.
+ */
 static int check_reach(const struct ft_run *run, const fatune_page_table *table) {
   int64_t of_batch, of_page, bytes;
   uintptr_t end;

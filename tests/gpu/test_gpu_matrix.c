@@ -52,7 +52,7 @@ static void forget(struct kept *of_case) {
 
 /* ---- runs ---- */
 
-/* How many runs were right and are kept, to be compared with the emulator's. */
+/* Runs that were right: their outputs are kept, and later compared with those of the emulator. */
 static int kept_runs;
 
 static void run_case(struct gpu_findings *findings, const struct gpu_case *one) {

@@ -18,9 +18,9 @@
  * The plain computation has the slope of a score in fp32. A program of tensors of the dtype rounds
  * on the way from P to dS = P (Z o dP - delta) slope once more: P times the slope, or P (Z o dP -
  * delta) times each term of the slope. Where what is rounded is a normal number, that is another
- * rounding of a relative size. In fp16 P times the slope may be smaller than any normal number
- * where neither P nor dS counts as less. It then errs by up to 2^-25, and dS by 2^-25 |Z o dP -
- * delta|: a row's `subnormal`. */
+ * rounding of a relative size. In fp16 P times the slope may be subnormal although P and dS
+ * are normal numbers. Its rounding then errs by up to 2^-25, and dS by up to 2^-25 |Z o dP -
+ * delta|. What that makes of a row of the gradient is its `subnormal`. */
 #ifndef TUNER_GRADIENTS_H
 #define TUNER_GRADIENTS_H
 
