@@ -60,11 +60,7 @@ static int choose(fatune_session *session, const struct ft_request *request,
   char why[256];
   memset(choice, 0, sizeof *choice);
   FT_TRY(ft_rules_serves(request, arch));
-  char of_table[96], target[16];
-  if (!device_class) {
-    ft_device_class(arch, of_table);
-    device_class = of_table;
-  }
+  char target[16];
   ft_arch_target(arch, target);
   const struct ft_query query = {.request = request,
                                  .device = device_class,
@@ -89,6 +85,11 @@ static int choose(fatune_session *session, const struct ft_request *request,
 int ft_session_choose(fatune_session *session, const struct ft_request *request,
                       const struct ft_arch *arch, const char *device_class,
                       struct ft_choice *choice) {
+  char of_table[96];
+  if (!device_class) {
+    ft_device_class(arch, of_table);
+    device_class = of_table;
+  }
   return choose(session, request, arch, device_class, false, choice);
 }
 

@@ -70,11 +70,12 @@ static void expected_row(double *y, const struct quantised_tensor *tensor,
 static void check_row(const double *y, const struct quantised_tensor *tensor,
                       const struct numbers *numbers, const uint8_t *out, double descale, int head,
                       int row) {
-  int wrong = 0, c = 0;
-  for (int n = 0; n < tensor->dim; n++)
-    wrong += !quantise_is_near(numbers->of_byte[out[n]] * descale, y[n], descale);
+  int wrong = 0, c = 0; /* c: the first that is */
+  for (int n = 0; n < tensor->dim; n++) {
+    if (quantise_is_near(numbers->of_byte[out[n]] * descale, y[n], descale)) continue;
+    if (wrong++ == 0) c = n;
+  }
   if (wrong == 0) return;
-  while (quantise_is_near(numbers->of_byte[out[c]] * descale, y[c], descale)) c++;
   ck_abort_msg("head %d row %d column %d, and %d others of the row: %g, not %g", head, row, c,
                wrong - 1, numbers->of_byte[out[c]] * descale, y[c]);
 }
@@ -83,7 +84,7 @@ static void check_row(const double *y, const struct quantised_tensor *tensor,
 static void check_rows(const struct quantised_tensor *tensor, const struct numbers *numbers,
                        const uint16_t *x, const uint8_t *out, double descale, int head, int first,
                        int end) {
-  double y[QUANTISED_DIM_MOST], largest = 0;
+  double y[QUANTISED_DIM_MOST] = {0}, largest = 0;
   for (int row = first; row < end; row++) {
     expected_row(y, tensor, numbers, row_of(tensor, x, head, row));
     for (int c = 0; c < tensor->dim; c++) largest = fabs(y[c]) > largest ? fabs(y[c]) : largest;

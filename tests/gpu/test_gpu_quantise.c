@@ -16,13 +16,13 @@ enum { STREAMS = 3, ROTATION = 11, DRAWN = 4 };
 
 /* Two thousand numbers from -2 to 2, one in a thousand ten times as large. */
 static uint16_t *random_numbers(const struct quantised_tensor *tensor, uint64_t *seed) {
-  enum { SMALL = 2001, LARGER_ONE_IN = 1000 };
+  enum { SMALL = 2001, MIDDLE = SMALL / 2, LARGER_ONE_IN = 1000 };
   uint16_t patterns[2][SMALL];
   uint16_t *const x = malloc(quantised_elements(tensor) * sizeof *x);
   ck_assert_ptr_nonnull(x);
   for (int n = 0; n < SMALL; n++) {
-    patterns[0][n] = ft_to_dtype(tensor->dtype, (n - SMALL / 2) / 500.0);
-    patterns[1][n] = ft_to_dtype(tensor->dtype, (n - SMALL / 2) / 50.0);
+    patterns[0][n] = ft_to_dtype(tensor->dtype, (n - MIDDLE) / 500.0);
+    patterns[1][n] = ft_to_dtype(tensor->dtype, (n - MIDDLE) / 50.0);
   }
   for (size_t n = 0; n < quantised_elements(tensor); n++) {
     const uint64_t drawn = gpu_random(seed);
