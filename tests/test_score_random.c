@@ -308,6 +308,8 @@ static const char prelude[] =
     "static float __int_as_float(int x) { float y; memcpy(&y, &x, 4); return y; }\n"
     "static int __float2int_rd(float x) { const float y = floorf(x); return !(y > -2147483648.f) ? "
     "(x == x ? -2147483647 - 1 : 0) : y < 2147483648.f ? (int)y : 2147483647; }\n"
+    "static int opposite(int x) { return -x; }\n"
+    "static int absolute(int x) { return abs(x); }\n"
     "static int min(int a, int b) { return a < b ? a : b; }\n"
     "static int max(int a, int b) { return a > b ? a : b; }\n";
 

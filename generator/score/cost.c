@@ -65,6 +65,7 @@ static struct ft_score_cost of_float(const struct ft_expression *expression,
 static struct ft_score_cost of_integer(const struct ft_expression *expression,
                                        const struct ft_node *node) {
   if (node->operation == FT_OP_FLOOR) return with_special(1, 1);
+  if (node->operation == FT_OP_NEG) return plain(2); /* parts/ptx_signs.cu.in */
   if (node->operation != FT_OP_FLOOR_DIV && node->operation != FT_OP_MOD) return plain(1);
   const bool by_constant = ft_node(expression, node->operands[1])->operation == FT_OP_CONSTANT;
   return by_constant ? plain(BY_CONSTANT) : with_special(BY_INTEGER, 2);

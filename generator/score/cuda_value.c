@@ -142,8 +142,6 @@ static const struct form forms[] = {
     {FT_OP_DIV, "(", " / ", ")"},
     {FT_OP_FLOOR_DIV, "floor_divided(", ", ", ")"},
     {FT_OP_MOD, "modulo(", ", ", ")"},
-    {FT_OP_NEG, "(-", "", ")"},
-    {FT_OP_ABS, "abs(", "", ")"},
     {FT_OP_MIN, "min(", ", ", ")"},
     {FT_OP_MAX, "max(", ", ", ")"},
     {FT_OP_FLOOR, "floor_to_int(", "", ")"},
@@ -160,7 +158,11 @@ static const struct form forms[] = {
     {FT_OP_NOT, "(!", "", ")"},
 };
 
-static const struct form float_forms[] = {{FT_OP_ABS, "fabsf(", "", ")"},
+static const struct form int_forms[] = {{FT_OP_NEG, "opposite(", "", ")"},
+                                        {FT_OP_ABS, "absolute(", "", ")"}};
+
+static const struct form float_forms[] = {{FT_OP_NEG, "(-", "", ")"},
+                                          {FT_OP_ABS, "fabsf(", "", ")"},
                                           {FT_OP_MIN, "lesser(", ", ", ")"},
                                           {FT_OP_MAX, "greater(", ", ", ")"}};
 
@@ -179,6 +181,8 @@ static const struct form *form_of(const struct ft_cuda *cuda, const struct ft_no
   const struct form *form = NULL;
   if (node->type == FT_VALUE_FLOAT)
     form = find_form(float_forms, sizeof float_forms / sizeof float_forms[0], node->operation);
+  if (node->type == FT_VALUE_INT)
+    form = find_form(int_forms, sizeof int_forms / sizeof int_forms[0], node->operation);
   const bool divides = node->operation == FT_OP_FLOOR_DIV || node->operation == FT_OP_MOD;
   if (divides && node_at(cuda, node->operands[0])->least >= 0 &&
       node_at(cuda, node->operands[1])->least >= 1)

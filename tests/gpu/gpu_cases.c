@@ -41,22 +41,27 @@ static const struct matrix_size size = {
 static const struct matrix_size size_scored = {
     .longest = 300, .rows = 768, .rows_seldom = 1536, .tile = 1};
 
-/* A score function of random operations; in a backward it has a derivative by s. */
-static void choose_random_score(struct ft_problem_options *options) {
+/* Whether the request can be of this score function: a backward needs a derivative by s. */
+static bool choose_score_of(struct ft_problem_options *options, const char *text) {
   fatune_session *const session = gpu_lab()->session;
   const struct ft_known_score *known = NULL;
+  gpu_assert_ok(fatune_score_add(&options->request.score, session, "chosen", text));
+  gpu_assert_ok(ft_session_score(session, options->request.score, &known));
+  options->coarse = true;
+  options->scale = exp2(-floor(log2(options->request.head_dim) / 2));
+  return known->has_slope || options->request.pass == FT_FORWARD;
+}
+
+/* A score function of random operations. */
+static void choose_random_score(struct ft_problem_options *options) {
   bool serves = false;
   for (uint64_t seed = options->seed; !serves; ++seed) {
     struct ft_text text = FT_TEXT_INIT;
     lab_random_score(seed, &text);
     gpu_assert_ok(ft_text_status(&text));
-    gpu_assert_ok(fatune_score_add(&options->request.score, session, "random", text.data));
-    gpu_assert_ok(ft_session_score(session, options->request.score, &known));
-    serves = known->has_slope || options->request.pass == FT_FORWARD;
+    serves = choose_score_of(options, text.data);
     ft_text_free(&text);
   }
-  options->coarse = true;
-  options->scale = exp2(-floor(log2(options->request.head_dim) / 2));
 }
 
 /* One case in six has a built-in mask function; where its block mask is of density 1, the function
@@ -140,6 +145,10 @@ static void want_gradients(struct ft_request *request) {
     if (known->gradients[bit].exists) request->score_gradients |= (int64_t)1 << bit;
 }
 
+/* The index is the least of three, one of them negated: see parts/ptx_signs.cu.in. */
+static const char least_of_three[] =
+    "score = s * 0.5 + tensor('table', 'fp32', 9)(min(nq, -floor(s * 3 + 0.3)))";
+
 void gpu_case_make_scored(struct gpu_case *one, int index) {
   struct ft_problem_options *const options = &one->options;
   memset(one, 0, sizeof *one);
@@ -150,7 +159,10 @@ void gpu_case_make_scored(struct gpu_case *one, int index) {
     matrix_choose_backward(options, index, &size_scored);
   else
     matrix_choose(options, index, &size_scored);
-  choose_random_score(options);
+  if (index % 16 == 9 && options->request.pass == FT_FORWARD)
+    ck_assert(choose_score_of(options, least_of_three));
+  else
+    choose_random_score(options);
   if (index % 6 == 5) want_gradients(&options->request);
   choose_configs(one);
   if (index / 3 % 2 == 1) one->configs[0] = one->configs[1];
