@@ -258,6 +258,7 @@ enum when {
   FEW_SHORT,       /* FEW, not deterministic; with dropout, or walks of 1024 queries at most */
   SHORT,           /* PLAIN, not deterministic; walks of 512 queries at most */
   ONE_ROUND,       /* PLAIN; key tiles of 192 take clearly fewer rounds than those of 128 */
+  CAUSAL_ROUNDS,   /* PLAIN, causal; walks of 2048 queries or more, see wide_tiles_take_rounds */
   MEDIUM,          /* PLAIN; walks of fewer than 2048 queries, without mask, window and ragged */
   DROPPED_MEDIUM,  /* the same with dropout */
   SCORED_AND_MORE, /* with a score function, and with dropout or gradients of captured things: these
@@ -290,6 +291,10 @@ static const struct {
       .pacing = FT_PACING_IN_TURNS}},
     {64,
      ONE_ROUND,
+     {TILE(64, 192), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .loads_beside_dq = 1,
+      .direct_store = 1, .pacing = FT_PACING_IN_TURNS}},
+    {64,
+     CAUSAL_ROUNDS,
      {TILE(64, 192), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .loads_beside_dq = 1,
       .direct_store = 1, .pacing = FT_PACING_IN_TURNS}},
     {64,
@@ -393,6 +398,15 @@ static bool walks_are_short(const struct ft_request *request, int64_t most) {
   return rows > 0 && rows <= most;
 }
 
+/* Tiles of 192 keys take so many rounds that what the last one leaves idle is little: they won at
+ * 21 rounds and lost at 3. Where heads share their keys they lost, too. */
+static bool wide_tiles_take_rounds(const struct ft_request *request, const struct ft_arch *arch) {
+  enum { KEYS = 192, ROUNDS = 8 };
+  return request->heads_q == request->heads_kv && request->mask_rows == 0 && !request->ragged &&
+         key_tiles(request, KEYS) > 0 &&
+         !tiles_fit(request, KEYS, ROUNDS * (int64_t)arch->sm_count);
+}
+
 static bool when_is(enum when when, const struct ft_request *request, const struct ft_arch *arch) {
   enum { FEW_WALK = 1024, LONG_WALK = 2048 };
   const bool unscored = request->score == 0, dropped = unscored && request->dropout;
@@ -410,6 +424,9 @@ static bool when_is(enum when when, const struct ft_request *request, const stru
            (dropped || walks_are_short(request, FEW_WALK));
   case SHORT: return plain && !request->deterministic && walks_are_short(request, SHORT_WALK);
   case ONE_ROUND: return plain && wide_tiles_save_a_round(request, arch);
+  case CAUSAL_ROUNDS:
+    return plain && request->causal && !walks_are_short(request, LONG_WALK - 1) &&
+           wide_tiles_take_rounds(request, arch);
   case MEDIUM: return plain && medium;
   case DROPPED_MEDIUM: return dropped && medium;
   case SCORED_AND_MORE:
@@ -446,7 +463,7 @@ static bool default_config(const struct ft_request *request, const struct ft_arc
     knobs_of.part_steps = request->mask_rows > 0 ? PART_STEPS : 0;
     const bool few = favourites[i].when == FEW && request->deterministic;
     knobs_of.early_dq = !knobs_of.persistent && can_ask_for_sections(request) &&
-                        favourites[i].when != FEW_SHORT &&
+                        favourites[i].when != FEW_SHORT && favourites[i].when != CAUSAL_ROUNDS &&
                         (few || early_dq_pays(request, arch, &knobs_of));
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
