@@ -451,16 +451,25 @@ static bool early_dq_pays(const struct ft_request *request, const struct ft_arch
   return !walks_are_short(request, SHORT_WALK) || !tiles_fit(request, k->block_n, arch->sm_count);
 }
 
+/* Whether the walk of some column of a block mask may be far longer than the mean one, so that it
+ * had better be divided. A score function makes its lists on the device, and nobody knows. */
+static bool columns_may_be_long(const struct ft_request *request) {
+  return request->mask_rows > 0 && (request->mask_longest > 1 || request->score != 0);
+}
+
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
   enum { PART_STEPS = 32 };
+  const bool plain = when_is(PLAIN, request, arch);
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
     if (max_int(request->head_dim, request->head_dim_v) > favourites[i].head_dim ||
         !when_is(favourites[i].when, request, arch))
       continue;
     struct ft_wgmma_backward_knobs knobs_of = favourites[i].knobs;
-    knobs_of.direct_store |= ft_outputs_are_wide(request);
-    knobs_of.part_steps = request->mask_rows > 0 ? PART_STEPS : 0;
+    const bool divided = columns_may_be_long(request);
+    knobs_of.direct_store |=
+        ft_outputs_are_wide(request) || (request->mask_rows > 0 && !divided && plain);
+    knobs_of.part_steps = divided ? PART_STEPS : 0;
     const bool few = favourites[i].when == FEW && request->deterministic;
     knobs_of.early_dq = !knobs_of.persistent && can_ask_for_sections(request) &&
                         favourites[i].when != FEW_SHORT && favourites[i].when != CAUSAL_ROUNDS &&
