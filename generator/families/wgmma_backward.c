@@ -251,15 +251,15 @@ static const struct ft_rule rules[] = {
  * share its kv head. */
 enum when {
   ALL,
-  UNSCORED,        /* without a score function */
-  DROPPED,         /* UNSCORED, with dropout */
-  PLAIN,           /* UNSCORED, without dropout */
-  FEW,             /* UNSCORED; tiles of 64 keys all run at once, see tiles_are_few */
-  FEW_SHORT,       /* FEW, not deterministic; with dropout, or walks of 1024 queries at most */
-  SHORT,           /* PLAIN, not deterministic; walks of 512 queries at most */
-  ONE_ROUND,       /* PLAIN; key tiles of 192 take clearly fewer rounds than those of 128 */
-  CAUSAL_ROUNDS,   /* PLAIN, causal; walks of 2048 queries or more, see wide_tiles_take_rounds */
-  MEDIUM,          /* PLAIN; walks of fewer than 2048 queries, without mask, window and ragged */
+  UNSCORED,    /* without a score function */
+  DROPPED,     /* UNSCORED, with dropout */
+  PLAIN,       /* UNSCORED, without dropout */
+  FEW,         /* UNSCORED; tiles of 64 keys all run at once, see tiles_are_few */
+  FEW_SHORT,   /* FEW, not deterministic; with dropout, or walks of 1024 queries at most */
+  SHORT,       /* PLAIN, not deterministic; walks of 512 queries at most */
+  WIDE,        /* PLAIN; tiles of 192 keys take clearly fewer rounds than those of 128, or many */
+  LONG_CAUSAL, /* PLAIN, causal, more than 96 columns; walks of 8192 queries or more */
+  MEDIUM,      /* PLAIN; walks of fewer than 2048 queries, without mask, window and ragged */
   DROPPED_MEDIUM,  /* the same with dropout */
   SCORED_AND_MORE, /* with a score function, and with dropout or gradients of captured things: these
                       leave the fewest registers. Without a block mask */
@@ -290,11 +290,7 @@ static const struct {
      {TILE(128, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .direct_store = 1,
       .pacing = FT_PACING_IN_TURNS}},
     {64,
-     ONE_ROUND,
-     {TILE(64, 192), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .loads_beside_dq = 1,
-      .direct_store = 1, .pacing = FT_PACING_IN_TURNS}},
-    {64,
-     CAUSAL_ROUNDS,
+     WIDE,
      {TILE(64, 192), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .loads_beside_dq = 1,
       .direct_store = 1, .pacing = FT_PACING_IN_TURNS}},
     {64,
@@ -326,6 +322,9 @@ static const struct {
      SCORED_AND_MORE,
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .loads_beside_dq = 1,
       .early_scores = 1, .pacing = FT_PACING_IN_TURNS}},
+    {128,
+     LONG_CAUSAL,
+     {TILE(64, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .pacing = FT_PACING_IN_TURNS}},
     {128,
      ALL,
      {TILE(64, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .pacing = FT_PACING_STAGGERED}},
@@ -398,21 +397,25 @@ static bool walks_are_short(const struct ft_request *request, int64_t most) {
   return rows > 0 && rows <= most;
 }
 
-/* Tiles of 192 keys take so many rounds that what the last one leaves idle is little: they won at
- * 21 rounds and lost at 3. Where heads share their keys they lost, too. */
+/* What the last round of tiles of 192 keys leaves idle is little beside the rest. Causal walks of
+ * 2048 queries won at 5 rounds and lost at 3, those of 1024 won at 23; others won at 20 if they had
+ * 8192 queries, not with 4096. Where heads share their keys, such tiles lost. */
 static bool wide_tiles_take_rounds(const struct ft_request *request, const struct ft_arch *arch) {
-  enum { KEYS = 192, ROUNDS = 8 };
+  enum { KEYS = 192, ROUNDS = 16, CAUSAL_ROUNDS = 4, CAUSAL = 1024, LONG = 2048, FULL = 8192 };
+  const bool causal = request->causal != FT_CAUSAL_NONE;
+  const int rounds = causal && !walks_are_short(request, LONG - 1) ? CAUSAL_ROUNDS : ROUNDS;
   return request->heads_q == request->heads_kv && request->mask_rows == 0 && !request->ragged &&
-         key_tiles(request, KEYS) > 0 &&
-         !tiles_fit(request, KEYS, ROUNDS * (int64_t)arch->sm_count);
+         (causal || !request->window) && key_tiles(request, KEYS) > 0 &&
+         !walks_are_short(request, (causal ? CAUSAL : FULL) - 1) &&
+         !tiles_fit(request, KEYS, rounds * (int64_t)arch->sm_count);
 }
 
 static bool when_is(enum when when, const struct ft_request *request, const struct ft_arch *arch) {
-  enum { FEW_WALK = 1024, LONG_WALK = 2048 };
+  enum { FEW_WALK = 1024, LONG_WALK = 2048, LONGER_WALK = 8192, NARROW = 96 };
   const bool unscored = request->score == 0, dropped = unscored && request->dropout;
   const bool plain = unscored && !request->dropout;
-  const bool medium = request->mask_rows == 0 && !request->window && !request->ragged &&
-                      walks_are_short(request, LONG_WALK - 1);
+  const bool whole = request->mask_rows == 0 && !request->window && !request->ragged;
+  const bool medium = whole && walks_are_short(request, LONG_WALK - 1);
   switch (when) {
   case ALL: return true;
   case UNSCORED: return unscored;
@@ -423,10 +426,13 @@ static bool when_is(enum when when, const struct ft_request *request, const stru
     return when_is(FEW, request, arch) && !request->deterministic &&
            (dropped || walks_are_short(request, FEW_WALK));
   case SHORT: return plain && !request->deterministic && walks_are_short(request, SHORT_WALK);
-  case ONE_ROUND: return plain && wide_tiles_save_a_round(request, arch);
-  case CAUSAL_ROUNDS:
-    return plain && request->causal && !walks_are_short(request, LONG_WALK - 1) &&
-           wide_tiles_take_rounds(request, arch);
+  case WIDE:
+    return plain &&
+           (wide_tiles_save_a_round(request, arch) || wide_tiles_take_rounds(request, arch));
+  case LONG_CAUSAL:
+    return plain && whole && !request->deterministic && request->causal &&
+           request->heads_q == request->heads_kv && walked_rows(request) >= LONGER_WALK &&
+           max_int(request->head_dim, request->head_dim_v) > NARROW;
   case MEDIUM: return plain && medium;
   case DROPPED_MEDIUM: return dropped && medium;
   case SCORED_AND_MORE:
@@ -472,7 +478,7 @@ static bool default_config(const struct ft_request *request, const struct ft_arc
     knobs_of.part_steps = divided ? PART_STEPS : 0;
     const bool few = favourites[i].when == FEW && request->deterministic;
     knobs_of.early_dq = !knobs_of.persistent && can_ask_for_sections(request) &&
-                        favourites[i].when != FEW_SHORT && favourites[i].when != CAUSAL_ROUNDS &&
+                        favourites[i].when != FEW_SHORT &&
                         (few || early_dq_pays(request, arch, &knobs_of));
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
