@@ -518,19 +518,19 @@ typedef struct fatune_merge_arguments {
   fatune_tensor o;    /* as a part's; overwritten */
   float *lse;         /* as a part's; overwritten; NULL: not wanted */
   const fatune_part *parts;
-  int part_count; /* 1 .. FATUNE_MERGE_PARTS */
+  int part_count;     /* 1 .. FATUNE_MERGE_PARTS */
+  const float *sinks; /* as a run's, of rows whose parts had none; NULL: none are added */
 } fatune_merge_arguments;
 
 #define FATUNE_MERGE_ARGUMENTS_INIT                                                                \
   FATUNE_INIT_(fatune_merge_arguments, FATUNE_WITH_(dtype, FATUNE_BF16))
 
 /* Puts the results of forwards together that had the same queries and saw different keys (a shared
- * prefix, several devices): O and LSE are those of one forward that saw all. A part with LSE =
- * -inf, which saw no key of the row, changes nothing, whatever its O. Parts are summed in
- * fp32 in the order given: the same bits in every run. o and lse may be those of a part, with the
- * same strides. Launches on `stream`, as fatune_plan_run does and with its promises, but for the
- * first call of a dtype and head dim in a session, which compiles and loads: FATUNE_E_NOT_PREPARED
- * while a stream is captured. FATUNE_E_ARGUMENT names the argument; else as fatune_plan_make. */
+ * prefix, several devices): O and LSE are those of one forward that saw all. A part with LSE -inf,
+ * which saw no key of the row, changes nothing, whatever its O. Sinks count once: here, or in one
+ * forward. Sums are in fp32, in the order given: the same bits in every run. o and lse may be those
+ * of a part, with its strides. Promises and errors as of fatune_plan_run; but a first call (of a
+ * dtype, head dim, sinks or none) compiles and loads: FATUNE_E_NOT_PREPARED in a stream capture. */
 FATUNE_API int fatune_merge(fatune_session *session, const fatune_merge_arguments *arguments,
                             void *stream);
 

@@ -36,6 +36,7 @@ static int read_request(struct ft_request *request, const fatune_merge_arguments
   public.batch = arguments->batch;
   public.heads_q = arguments->heads_q;
   public.seqlen_q = arguments->seqlen_q;
+  public.sinks = arguments->sinks != NULL;
   return ft_request_from_public(request, &public);
 }
 
@@ -93,6 +94,7 @@ static int read_arguments(struct ft_merge_params *params, const fatune_merge_arg
   if (params->lse % sizeof(float) != 0)
     return ft_fail(FT_E_ARGUMENT, "arguments.lse is %p; allowed: a multiple of 4, or NULL",
                    (void *)arguments->lse);
+  FT_TRY(ft_run_read_sinks("sinks", arguments->sinks, request->sinks, &params->sinks));
   params->batch = (int32_t)request->batch;
   params->heads = request->heads_q;
   params->nq = (int32_t)request->seqlen_q;
@@ -129,6 +131,7 @@ static void tell_emulator(const struct ft_merge_params *params, const struct ft_
     if (params->parts[n].lse != params->lse)
       ft_add_statistic(&all, "LSE of a part", params->parts[n].lse);
   }
+  if (params->sinks) ft_add_work(&all, "the sinks", params->sinks, 1, params->heads);
   ft_emulator_expect(all.tensors, all.count);
 }
 

@@ -17,6 +17,7 @@ enum { ROWS = BATCH * HEADS * NQ, ELEMENTS = ROWS * DIM_MOST };
 static struct {
   _Alignas(16) float o[PARTS][ELEMENTS], merged[ELEMENTS];
   float lse[PARTS][ROWS], merged_lse[ROWS];
+  float sinks[HEADS];
   fatune_part parts[PARTS];
 } memory;
 
@@ -41,6 +42,8 @@ static fatune_merge_arguments random_parts(enum ft_dtype dtype, int dim, int cou
         ft_set_number(dtype, memory.o[n], row * dim + c, none ? NAN : (below(2001) - 1000) / 500.0);
     }
   }
+  for (int head = 0; head < HEADS; head++)
+    memory.sinks[head] = head == 1 ? -INFINITY : (float)below(2000) / 100 - 10;
   arguments.parts = memory.parts;
   arguments.part_count = count;
   arguments.o = tensor_at(memory.merged, dim);
@@ -50,12 +53,17 @@ static fatune_merge_arguments random_parts(enum ft_dtype dtype, int dim, int cou
   return arguments;
 }
 
+static double sink_of(const float *sinks, int row) {
+  return sinks ? exp((double)sinks[row / NQ % HEADS]) : 0;
+}
+
+/* sinks: NULL or of the heads. */
 static void expect_merged(enum ft_dtype dtype, int dim, int count, const float o[PARTS][ELEMENTS],
-                          const float lse[PARTS][ROWS]) {
+                          const float lse[PARTS][ROWS], const float *sinks) {
   const bool is_fp32 = dtype == FT_FP32;
   const double ulp = dtype == FT_BF16 ? 0x1p-8 : is_fp32 ? 1e-6 : 0x1p-11;
   for (int row = 0; row < ROWS; row++) {
-    double sum = 0;
+    double sum = sink_of(sinks, row);
     for (int n = 0; n < count; n++) sum += exp((double)lse[n][row]);
     const float merged = memory.merged_lse[row];
     if (sum > 0)
@@ -96,7 +104,7 @@ START_TEST(parts_become_the_whole) {
   memcpy(given_o, memory.o, sizeof given_o);
   memcpy(given_lse, memory.lse, sizeof given_lse);
   ck_assert_msg(fatune_merge(session, &arguments, NULL) == FATUNE_OK, "%s", fatune_detail());
-  expect_merged(dtype, dim, count, given_o, given_lse);
+  expect_merged(dtype, dim, count, given_o, given_lse, NULL);
   /* Into the first part, in place. */
   arguments.o = memory.parts[0].o;
   arguments.lse = memory.lse[0];
@@ -104,6 +112,14 @@ START_TEST(parts_become_the_whole) {
   ck_assert_mem_eq(memory.o[0], memory.merged,
                    (size_t)(ROWS * dim) * (size_t)ft_dtype_bytes(dtype));
   ck_assert_mem_eq(memory.lse[0], memory.merged_lse, sizeof memory.merged_lse);
+  /* With sinks, of one head none; of row 5 there is nothing else. */
+  arguments = random_parts(dtype, dim, count);
+  memcpy(given_o, memory.o, sizeof given_o);
+  memcpy(given_lse, memory.lse, sizeof given_lse);
+  arguments.sinks = memory.sinks;
+  ck_assert_msg(fatune_merge(session, &arguments, NULL) == FATUNE_OK, "%s", fatune_detail());
+  expect_merged(dtype, dim, count, given_o, given_lse, memory.sinks);
+  ck_assert_float_eq(memory.merged_lse[5], memory.sinks[0]);
   /* Without LSE. */
   arguments = random_parts(dtype, dim, count);
   arguments.lse = NULL;
@@ -132,6 +148,7 @@ START_TEST(bad_arguments_are_named) {
   BAD(bad.o.data = NULL, "arguments.o.data is NULL");
   BAD(bad.o.stride_head = 0, "arguments.o.stride_head is 0");
   BAD(bad.lse = (float *)(void *)((char *)good.lse + 2), "allowed: a multiple of 4");
+  BAD(bad.sinks = (float *)(void *)((char *)memory.sinks + 2), "arguments.sinks is");
   BAD((bad.o = memory.parts[1].o, bad.o.stride_batch += 8), "of part 1 with other strides");
   memory.parts[2].lse = NULL;
   BAD(bad.lse = NULL, "arguments.parts[2].lse");
@@ -145,17 +162,20 @@ START_TEST(bad_arguments_are_named) {
 }
 END_TEST
 
-/* Two forwards that see different keys, put together, are the forward that sees all. */
+/* Two forwards that see different keys, put together, are the forward that sees all. Where that has
+ * sinks, they are added by the merge, or the first part has them. */
 START_TEST(forwards_add_up) {
+  const bool has_sinks = _i > 0, merge_adds = _i == 1;
   enum { D = 64, FIRST = 100, ALL = 300, SIZE = ALL * D };
   static _Alignas(16) uint16_t q[NQ * D], k[SIZE], v[SIZE], o[3][NQ * D];
-  static float lse[3][NQ];
+  static float lse[3][NQ], sink = 4.5F; /* about as much as all keys */
   random_seed = emulator_seed();
   for (int i = 0; i < NQ * D; i++) q[i] = ft_to_dtype(FT_FP16, (below(401) - 200) / 100.0);
   for (int i = 0; i < SIZE; i++) k[i] = ft_to_dtype(FT_FP16, (below(401) - 200) / 100.0);
   for (int i = 0; i < SIZE; i++) v[i] = ft_to_dtype(FT_FP16, (below(401) - 200) / 100.0);
   fatune_session *const session = emulator_open("a100", NULL);
   fatune_plan *const plan = emulator_plan(session, "fp16 d64 nq7 nk300", NULL);
+  fatune_plan *const sinking = emulator_plan(session, "fp16 d64 nq7 nk300 sinks", NULL);
   static const int from[] = {0, FIRST, 0}, keys[] = {FIRST, ALL - FIRST, ALL};
   fatune_part parts[3];
   for (int n = 0; n < 3; n++) {
@@ -166,7 +186,10 @@ START_TEST(forwards_add_up) {
     run.o = parts[n].o = (fatune_tensor){&o[n][0], NQ * D, D, D};
     parts[n].lse = run.lse = lse[n];
     run.seqlen_k = keys[n];
-    ck_assert_msg(fatune_plan_run(plan, &run, NULL) == FATUNE_OK, "%s", fatune_detail());
+    const bool sinks = has_sinks && (n == 2 || (n == 0 && !merge_adds));
+    run.sinks = sinks ? &sink : NULL;
+    ck_assert_msg(fatune_plan_run(sinks ? sinking : plan, &run, NULL) == FATUNE_OK, "%s",
+                  fatune_detail());
   }
   fatune_merge_arguments arguments = FATUNE_MERGE_ARGUMENTS_INIT;
   arguments.dtype = FATUNE_FP16;
@@ -176,11 +199,27 @@ START_TEST(forwards_add_up) {
   arguments.part_count = 2;
   arguments.o = parts[0].o;
   arguments.lse = lse[0];
+  arguments.sinks = merge_adds ? &sink : NULL;
   ck_assert_msg(fatune_merge(session, &arguments, NULL) == FATUNE_OK, "%s", fatune_detail());
   for (int i = 0; i < NQ; i++) ck_assert_double_eq_tol(lse[0][i], lse[2][i], 1e-5);
   for (int i = 0; i < NQ * D; i++)
     ck_assert_double_eq_tol(ft_from_dtype(FT_FP16, o[0][i]), ft_from_dtype(FT_FP16, o[2][i]), 2e-3);
+  fatune_plan_free(sinking);
   fatune_plan_free(plan);
+  fatune_session_close(session);
+}
+END_TEST
+
+/* An argument of the first version, which ended with part_count, has no sinks. */
+START_TEST(older_arguments_have_no_sinks) {
+  fatune_session *const session = emulator_open("a100", NULL);
+  fatune_merge_arguments arguments = random_parts(FT_FP16, 64, 2);
+  memcpy(given_o, memory.o, sizeof given_o);
+  memcpy(given_lse, memory.lse, sizeof given_lse);
+  arguments.size = offsetof(fatune_merge_arguments, sinks);
+  arguments.sinks = memory.sinks;
+  ck_assert_msg(fatune_merge(session, &arguments, NULL) == FATUNE_OK, "%s", fatune_detail());
+  expect_merged(FT_FP16, 64, 2, given_o, given_lse, NULL);
   fatune_session_close(session);
 }
 END_TEST
@@ -196,6 +235,8 @@ static const char *const bugs[][2] = {
     {"weights += weight;", "weights = weight;"},
     {"load_global_16(r[piece], from + piece * CHUNK)", "load_global_16(r[piece], from)"},
     {"store_global_16(to + piece * CHUNK, r[piece])", "store_global_16(to, r[piece])"},
+    {"add_sink(lse, params, head)", "add_sink(lse, params, 0)"},
+    {"share / weights", "1.f / weights"},
 };
 
 START_TEST(bugs_are_seen) {
@@ -203,11 +244,12 @@ START_TEST(bugs_are_seen) {
   const struct planted planted = emulator_plant("merge.cu.in", bugs[_i][0], bugs[_i][1]);
   random_seed = emulator_seed();
   fatune_session *const session = emulator_open("h200", planted.folder);
-  const fatune_merge_arguments arguments = random_parts(FT_FP32, DIM, 3);
+  fatune_merge_arguments arguments = random_parts(FT_FP32, DIM, 3);
+  arguments.sinks = memory.sinks;
   const int status = fatune_merge(session, &arguments, NULL);
   bool seen = status == FATUNE_E_DEVICE;
   for (int row = 0; row < ROWS && !seen; row++) {
-    double sum = 0, mean[2] = {0};
+    double sum = sink_of(memory.sinks, row), mean[2] = {0};
     for (int n = 0; n < 3; n++) sum += exp((double)memory.lse[n][row]);
     for (int n = 0; n < 3; n++)
       for (int c = 0; c < 2 && memory.lse[n][row] > -INFINITY; c++)
@@ -229,7 +271,8 @@ Suite *make_merge_suite(void) {
   tcase_set_timeout(tests, 120);
   tcase_add_loop_test(tests, parts_become_the_whole, 0, sizeof runs / sizeof *runs);
   tcase_add_test(tests, bad_arguments_are_named);
-  tcase_add_test(tests, forwards_add_up);
+  tcase_add_loop_test(tests, forwards_add_up, 0, 3);
+  tcase_add_test(tests, older_arguments_have_no_sinks);
   tcase_add_loop_test(tests, bugs_are_seen, 0, sizeof bugs / sizeof *bugs);
   suite_add_tcase(suite, tests);
   return suite;

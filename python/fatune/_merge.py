@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import _structs as s
+from ._captured import check_sinks
 from ._checks import check_tensors
 from ._devices import launch, serves, session_of
 from ._dtypes import dtype_number
@@ -34,14 +35,14 @@ def _check_part(name, out, lse, first, layout):
 
 
 def merge(parts: Iterable[tuple[torch.Tensor, torch.Tensor]], *, layout: str = "bhsd",
-          session: Session | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+          session: Session | None = None, sinks: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """(O, LSE) of one attention that sees the keys of all parts, from those of attentions that saw some of them each.
 
     parts: pairs (out, lse) of attention(..., return_lse=True) with the same queries, for instance on a shared prefix
     and on what follows it, or on keys of several devices; or of decode(), whose layout is "bshd". LSE is the natural
-    logarithm; a row whose part saw no key has -inf there and changes nothing. One part may have been computed with sinks,
-    which the result then has, the others without. They are summed in fp32 in the order given, the same bits each time. There are
-    no gradients. layout, session: as in attention(). Raises ValueError for parts that do not fit, and fatune.Error
+    logarithm; a row whose part saw no key has -inf there and changes nothing. Parts are summed in fp32 in the order given, the same bits each time. Sinks count once:
+    sinks, as attention() takes them, are added here; or one part was computed with them, and the result has them. There
+    are no gradients. layout, session: as in attention(). Raises ValueError for parts that do not fit, and fatune.Error
     where the library refuses.
     """
     parts = list(parts)
@@ -63,20 +64,24 @@ def merge(parts: Iterable[tuple[torch.Tensor, torch.Tensor]], *, layout: str = "
         raise ValueError(f"parts are on {first.device}; allowed: a CUDA device, or the CPU with fatune.emulate(\"a100\")")
     for number, (out, lse) in enumerate(parts):
         _check_part(f"parts[{number}]", out, lse, first, layout)
+    if sinks is not None:
+        check_tensors({"sinks": sinks})
+        check_sinks(sinks, first.shape[AXES[layout][2]], first.device)
     out, lse = first.new_empty(first.shape), parts[0][1].new_empty(parts[0][1].shape)
     if out.numel() == 0:
         return out, lse
-    most = s.MERGE_PARTS
-    _launch(chosen, parts[:most], out, lse, layout)
-    for begin in range(most, len(parts), most - 1):  # what is merged is the first of the next ones
-        _launch(chosen, [(out, lse), *parts[begin:begin + most - 1]], out, lse, layout)
+    while len(parts) > s.MERGE_PARTS:  # what is merged is the first of the next ones
+        _launch(chosen, parts[:s.MERGE_PARTS], out, lse, layout, None)
+        parts = [(out, lse), *parts[s.MERGE_PARTS:]]
+    _launch(chosen, parts, out, lse, layout, sinks)
     return out, lse
 
 
-def _launch(session, parts, out, lse, layout):
+def _launch(session, parts, out, lse, layout, sinks):
     structs = (s.Part * len(parts))(*(s.Part(_view("parts", part, AXES[layout])[0], sums.data_ptr())
                                       for part, sums in parts))
     view, (batch, sequence, heads, dim) = _view("out", out, AXES[layout])
     arguments = s.MergeArguments(dtype=dtype_number(out), head_dim_v=dim, batch=batch, heads_q=heads, seqlen_q=sequence,
-                                 o=view, lse=lse.data_ptr(), parts=structs, part_count=len(parts))
+                                 o=view, lse=lse.data_ptr(), parts=structs, part_count=len(parts),
+                                 sinks=None if sinks is None else sinks.data_ptr())
     check(launch(out.device, library().fatune_merge, session.handle, arguments))

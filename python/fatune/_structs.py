@@ -152,7 +152,7 @@ class MergeArguments(Sized):
     _fields_ = [
         ("size", c.c_size_t), ("dtype", c.c_int), ("head_dim_v", c.c_int), ("batch", c.c_int64),
         ("heads_q", c.c_int), ("seqlen_q", c.c_int64), ("o", Tensor), ("lse", c.c_void_p),
-        ("parts", c.POINTER(Part)), ("part_count", c.c_int),
+        ("parts", c.POINTER(Part)), ("part_count", c.c_int), ("sinks", c.c_void_p),
     ]
 
 

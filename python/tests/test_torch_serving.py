@@ -37,6 +37,21 @@ class Merge(Emulated):
         self.close(out, whole)
         self.close(lse, whole_lse, 1e-4)
 
+    def test_sinks_added_by_the_merge(self):
+        q, k, v = tensors((2, 4, 9, 32), (2, 2, 70, 32), (2, 2, 70, 32))
+        sinks = torch.tensor([0.5, -1.0, 3.0, -torch.inf])
+        whole, whole_lse = fatune.attention(q, k, v, sinks=sinks, return_lse=True)
+        bounds = [0, *range(1, 36), 70]  # more parts than one call of the library takes; the last call adds the sinks
+        parts = [fatune.attention(q, k[:, :, a:b].contiguous(), v[:, :, a:b].contiguous(), return_lse=True)
+                 for a, b in zip(bounds, bounds[1:])]
+        out, lse = fatune.merge(parts, sinks=sinks)
+        self.close(out, whole)
+        self.close(lse, whole_lse, 1e-4)
+        with self.assertRaisesRegex(ValueError, r"sinks is \(3,\).*allowed: contiguous float32 \(4,\)"):
+            fatune.merge(parts, sinks=sinks[:3])
+        with self.assertRaisesRegex(TypeError, "sinks is list; allowed: torch.Tensor"):
+            fatune.merge(parts, sinks=[0.5] * 4)
+
     def test_parts_that_are_none_are_named(self):
         out, lse = fatune.attention(*tensors((1, 2, 9, 32), (1, 2, 9, 32), (1, 2, 9, 32)), return_lse=True)
         wrong = ((TypeError, r"parts\[1\] is Tensor; allowed: a pair \(out, lse\)", [(out, lse), out]),
