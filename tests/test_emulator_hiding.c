@@ -19,6 +19,10 @@ static const char reversed[] = "local of = tensor('of', 'fp32', batch, nk)\n"
 static const char short_rows[] = "local of = tensor('of', 'int32', 200)\nvisible = of(j) % 4 ~= 1";
 static const char both[] = "local of, row = tensor('of', 'int32', nk), tensor('row', 'bool', nq)\n"
                            "visible = of(j) % 3 ~= 0 or row(i)";
+/* All but the first are true of whole steps, by their first key or their last. */
+static const char ways[] =
+    "local of = tensor('of', 'uint8', nk)\n"
+    "visible = of(j) % 3 ~= 0 and j <= i + 60 and i - 90 < j and not (2 * j > 3 * i + 100)";
 
 static const struct {
   const char *text, *request, *config;
@@ -32,6 +36,8 @@ static const struct {
     {shifted, "e4m3 d64 hq2 nq200 nk264", CONFIG(128, 64, "overlap_tiles=1 direct_store=1")},
     {reversed, "fp16 d64 hq2 b2 nq200 nk264", CONFIG(192, 64, "overlap_tiles=1")},
     {short_rows, "bf16 d64 hq2 nq200 nk264", TURNS},
+    {ways, "bf16 d64 hq2 nq300 nk264", TURNS},
+    {ways, "fp16 d64 hq2 nq300 nk264 mask=128x64@0.6", CONFIG(128, 64, "")},
     {both, "bf16 d64 hq2 nq70 nk264 window", CONFIG(64, 96, "overlap_tiles=1")},
 };
 
@@ -59,11 +65,15 @@ static const struct {
     {true, "the key for its neighbour", same, "bf16 d64 hq2 nq200 nk256", HIDING,
      "own_key + delta, float(own_key)", "own_key + delta + 1, float(own_key)"},
     {false, "the upper row for the lower one", same, "bf16 d64 hq2 nq200 nk256", HIDING,
-     "rows[0][h], column)) consumer", "rows[0][0], column)) consumer"},
+     "&row = consumer.score.rows[0][h]", "&row = consumer.score.rows[0][0]"},
     {true, "the first key of a step for the last", short_rows, "bf16 d64 hq2 nq200 nk256", HIDING,
      "key < BLOCK_N; key += BLOCK_N - 1", "key < 1; key += BLOCK_N - 1"},
     {false, "partial blocks for whole ones", same, "bf16 d64 hq2 nq200 nk256 mask=128x64@0.9",
      HIDING, "MARKS_BLOCKS && step.sees_whole", "MARKS_BLOCKS"},
+    {false, "the first key of a step for the last, of what holds", ways, "bf16 d64 hq2 nq300 nk264",
+     HIDING, "last_key = first_key + BLOCK_N - 1", "last_key = first_key"},
+    {false, "one row of two for both", ways, "bf16 d64 hq2 nq300 nk264", HIDING,
+     "holds_of_keys(score, head, scored.rows[0][0], first, last) &", "true &"},
 };
 
 START_TEST(bugs_are_seen) {

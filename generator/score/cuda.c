@@ -110,6 +110,62 @@ static void write_root(struct ft_cuda *cuda, const char *type, const char *name,
   ft_text_add(cuda->text, ";\n}\n\n");
 }
 
+/* ---- masks of several conditions, of which some go one way along the keys ---- */
+
+/* -1: a comparison that holds for all keys of a step if it does for the first; 1: if it does for
+ * the last; 0: anything else. */
+static int way_of(const struct ft_cuda *cuda, int condition) {
+  const struct ft_node *const node = ft_node(&cuda->score->expression, condition);
+  if (node->operation != FT_OP_LT && node->operation != FT_OP_LE) return 0;
+  for (int i = 0; i < 2; ++i) {
+    const struct ft_node *const side = ft_node(&cuda->score->expression, node->operands[i]);
+    if (side->type != FT_VALUE_INT || !ft_cuda_grows_evenly(cuda, node->operands[i])) return 0;
+  }
+  const int grows = cuda->growth[node->operands[0]] - cuda->growth[node->operands[1]];
+  return (grows > 0) - (grows < 0);
+}
+
+/* Functions of the conditions that `visible` is the conjunction of: kept_N. Adds to the texts the
+ * calls of those that go one way, for the key that decides, and of all others. */
+static void write_conditions(struct ft_cuda *cuda, int root, int *count, struct ft_text *one_way,
+                             struct ft_text *others) {
+  const struct ft_node node = *ft_node(&cuda->score->expression, root);
+  if (node.operation == FT_OP_AND) {
+    write_conditions(cuda, node.operands[0], count, one_way, others);
+    write_conditions(cuda, node.operands[1], count, one_way, others);
+    return;
+  }
+  const int way = way_of(cuda, root), number = (*count)++;
+  char name[32];
+  (void)snprintf(name, sizeof name, "condition_%d", number);
+  write_root(cuda, "bool", name, "", root);
+  if (way == 0)
+    ft_text_add(others, " & condition_%d(score, head, row, column)", number);
+  else
+    ft_text_add(one_way, " & condition_%d(score, head, row, %s)", number,
+                way > 0 ? "last" : "first");
+}
+
+/* Writes holds_of_keys, whether what goes one way along the keys holds from a step's first key to
+ * its last, and is_visible_besides, whether a query that it holds for sees a key. */
+static void write_besides(struct ft_cuda *cuda, int root) {
+  struct ft_text one_way = FT_TEXT_INIT, others = FT_TEXT_INIT;
+  int count = 0;
+  write_conditions(cuda, root, &count, &one_way, &others);
+  ft_text_add(cuda->text,
+              "constexpr bool GOES_ONE_WAY = %s;\n"
+              "__device__ __forceinline__ bool holds_of_keys(const Score &score, const ScoreHead "
+              "&head, const ScoreRow &row,\n    const ScoreColumn &first, const ScoreColumn "
+              "&last) {\n  return true%s;\n}\n"
+              "__device__ __forceinline__ bool is_visible_besides(const Score &score, const "
+              "ScoreHead &head, const ScoreRow &row,\n    const ScoreColumn &column) {\n  return "
+              "true%s;\n}\n\n",
+              one_way.length > 0 && others.length > 0 ? "true" : "false",
+              one_way.length > 0 ? one_way.data : "", others.length > 0 ? others.data : "");
+  ft_text_free(&one_way);
+  ft_text_free(&others);
+}
+
 /* Writes is_inside: whether, for one query and key, every index that makes a read dense lies within
  * its extent. */
 static void write_is_inside(struct ft_cuda *cuda) {
@@ -395,6 +451,7 @@ int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivativ
   if (exponent != NULL) write_dense(cuda, exponent, roots[GENERAL_EXPONENT]);
   write_root(cuda, "float", "score_of", ", float s", roots[0]);
   write_root(cuda, "bool", "is_visible", "", roots[1]);
+  if (exponent != NULL && exponent->visible_reads_keys) write_besides(cuda, roots[1]);
   if (derivatives != NULL) write_root(cuda, "float", "slope_of", ", float s", roots[2]);
   if (exponent != NULL) write_exponent(cuda, exponent, roots + GENERAL_EXPONENT);
   for (int i = 0; derivatives != NULL && i < derivatives->count; ++i)

@@ -277,6 +277,10 @@ void ft_cuda_find_growth(struct ft_cuda *cuda) {
   for (int n = 0; n < cuda->nodes; ++n) cuda->growth[n] = growth_of(cuda, n);
 }
 
+bool ft_cuda_grows_evenly(const struct ft_cuda *cuda, int node) {
+  return cuda->growth[node] != NOT_EVEN;
+}
+
 int ft_cuda_key_index(const struct ft_cuda *cuda, int read) {
   const struct ft_node *const node = node_at(cuda, read);
   const uint64_t of_score = ft_source_symbol(FT_SYMBOL_S) | ft_source_symbol(FT_SYMBOL_RAW);

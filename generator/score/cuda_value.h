@@ -30,6 +30,8 @@ const char *ft_cuda_element(enum ft_captured_dtype dtype);
 
 /* Fills in growth. */
 void ft_cuda_find_growth(struct ft_cuda *cuda);
+/* Whether growth says by how much the value grows from each key to the next. */
+bool ft_cuda_grows_evenly(const struct ft_cuda *cuda, int node);
 
 /* Fills in uses, kept and has_part for all levels but that of an element. Of each read that can be
  * dense, the index that grows with the key is kept, too. */
