@@ -127,6 +127,13 @@ static inline bool ft_heads_are_plain(const struct ft_request *request) {
   return request->score == 0 && request->mask_rows == 0 && !request->ragged && request->pages == 0;
 }
 
+/* Whether blocks of a mask are partial by a function: then steps are unequally long, and
+ * warpgroups that take turns wait for each other. */
+static inline bool ft_blocks_are_partial(const struct ft_request *request) {
+  return request->mask_rows > 0 && request->score != 0 &&
+         ft_score_kind_of(request->score) == FT_SCORE_OTHER;
+}
+
 /* Whether tiles of so many query rows, of all heads and batch entries, are no more than the slots.
  */
 static inline bool ft_tiles_fit(const struct ft_request *request, int rows, int64_t slots) {

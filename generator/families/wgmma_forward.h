@@ -85,6 +85,10 @@ FT_DECLARE_FAMILY(wgmma_forward, FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
                               struct ft_config *config);
 
+/* Changes the default of sequences of few keys with a score function. */
+void ft_wgmma_forward_few_scored(const struct ft_request *request, const struct ft_arch *arch,
+                                 struct ft_config *config);
+
 /* The default of a small problem. false: the request is no small problem, or one that was not
  * measured; then *config is as it was. */
 bool ft_wgmma_forward_small(const struct ft_request *request, const struct ft_arch *arch,

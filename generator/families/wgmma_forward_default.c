@@ -108,17 +108,14 @@ static const struct favourite favourites[] = {
 };
 
 /* Whether the products had better add what a score has of each key. For ALiBi they do so as fast as
- * an addition for each element, and then steps far from the query, whose P are 0, are shorter. */
+ * an addition for each element, and then steps far from the query, whose P are 0, are shorter. Of
+ * few keys few are far. */
 static bool adds_keys(const struct ft_request *request) {
+  enum { FEW_KEYS = 2048 };
   const enum ft_score_kind kind = ft_score_kind_of(request->score);
-  return kind == FT_SCORE_KEYS || (kind == FT_SCORE_SIDES && !ft_visibility_varies(request));
-}
-
-/* Whether blocks of a mask are partial by a function: then steps are unequally long, and
- * warpgroups that take turns wait for each other. */
-static bool has_partial_blocks(const struct ft_request *request) {
-  return request->mask_rows > 0 && request->score != 0 &&
-         ft_score_kind_of(request->score) == FT_SCORE_OTHER;
+  const bool few = request->seqlen_k > 0 && request->seqlen_k <= FEW_KEYS;
+  return kind == FT_SCORE_KEYS ||
+         (kind == FT_SCORE_SIDES && !few && !ft_visibility_varies(request));
 }
 
 static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
@@ -129,7 +126,7 @@ static bool take_favourite(const struct ft_request *request, const struct ft_arc
     struct ft_wgmma_forward_knobs knobs_of = favourites[i].knobs;
     if (!e4m3 && knobs_of.pingpong == 0)
       knobs_of.pingpong = knobs_of.overlap_tiles && knobs_of.block_m > WARPGROUP_ROWS &&
-                          !has_partial_blocks(request) &&
+                          !ft_blocks_are_partial(request) &&
                           favourites[i].of.when != FT_PLAIN_FEW_SEEN;
     if (!e4m3 && ft_score_kind_of(request->score) == FT_SCORE_TILE)
       knobs_of.score_in_smem = request->head_dim > 64 && knobs_of.block_n % 64 == 0 ? 2 : 1;
@@ -474,6 +471,7 @@ bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_
       request->dtype != FT_E4M3 && ft_mma_forward_of_few_rows(request, arch, &few, &us);
   const bool has_one = take_favourite(request, arch, config) || climb_down(request, arch, config);
   if (has_one) fit_lengths(request, arch, config);
+  if (has_one) ft_wgmma_forward_few_scored(request, arch, config);
   if (!take_of_few_rows(request, arch, has_one, config)) return false;
   if (ft_wgmma_forward_knobs(config)->split_keys == 0)
     (void)ft_wgmma_forward_small(request, arch, config);

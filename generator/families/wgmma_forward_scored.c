@@ -1,0 +1,68 @@
+/* wgmma_forward_scored.c: the default config of forwards with score functions over few keys.
+ * in -> out: request + arch + config -> config.
+ *
+ * The favourites are those of 4096 keys and more. What is here was measured on an H200, 512, 1024
+ * and 2048 queries and keys (bench/ledger.md). */
+#include "generator/families/plan.h"
+#include "generator/families/wgmma_forward.h"
+#include "generator/score/kind.h"
+
+enum { SHORT = 1024, FEW = 2048, WARPGROUP_ROWS = 64 };
+
+static bool is_for_few(const struct ft_request *request) {
+  return ft_dtype_bytes(request->dtype) == 2 && request->score != 0 && !request->dropout &&
+         !request->ragged && request->pages == 0 && request->seqlen_q >= WARPGROUP_ROWS &&
+         request->seqlen_q <= FEW && request->seqlen_k > 0 && request->seqlen_k <= FEW;
+}
+
+static int64_t rounded_up(int64_t n, int tile) {
+  return (n + tile - 1) / tile * tile;
+}
+
+/* Whether tiles compute no more scores in 256 x 64 than in those of the config. */
+static bool fits_tall(const struct ft_request *request,
+                      const struct ft_wgmma_forward_knobs *knobs_of) {
+  enum { ROWS = 256, COLUMNS = 64 };
+  return request->seqlen_q <= SHORT && request->seqlen_k <= SHORT &&
+         rounded_up(request->seqlen_q, ROWS) * rounded_up(request->seqlen_k, COLUMNS) <=
+             rounded_up(request->seqlen_q, knobs_of->block_m) *
+                 rounded_up(request->seqlen_k, knobs_of->block_n);
+}
+
+/* At d64 tiles of 256 rows have fewer rows beyond the last query than those of 192, and in fewer of
+ * their steps of 64 keys ALiBi has keys on both sides of a query. Dense bias is faster in steps of
+ * more keys. */
+static void fit_64(const struct ft_request *request, struct ft_wgmma_forward_knobs *knobs_of) {
+  const enum ft_score_kind kind = ft_score_kind_of(request->score);
+  if (request->causal) return;
+  if (kind == FT_SCORE_TILE) {
+    knobs_of->block_m = knobs_of->block_n = 128;
+    knobs_of->stages = 3;
+    knobs_of->q_stages = 2;
+  } else if ((kind == FT_SCORE_SIDES || kind == FT_SCORE_SIGMOID || kind == FT_SCORE_DISTANCE) &&
+             fits_tall(request, knobs_of)) {
+    knobs_of->block_m = 256;
+    knobs_of->block_n = 64;
+    knobs_of->stages = 4;
+    knobs_of->pingpong = kind == FT_SCORE_SIDES ? 1 : 2;
+  }
+}
+
+/* At d128 O goes to global memory straight from registers where steps are unequally long. */
+static void fit_128(const struct ft_request *request, struct ft_wgmma_forward_knobs *knobs_of) {
+  const enum ft_score_kind kind = ft_score_kind_of(request->score);
+  if (knobs_of->overlap_tiles && (ft_blocks_are_partial(request) || kind == FT_SCORE_SIDES ||
+                                  (request->causal && kind == FT_SCORE_SIGMOID)))
+    knobs_of->direct_store = 1;
+}
+
+void ft_wgmma_forward_few_scored(const struct ft_request *request, const struct ft_arch *arch,
+                                 struct ft_config *config) {
+  const int head_dim = max_int(request->head_dim, request->head_dim_v);
+  struct ft_wgmma_forward_knobs knobs_of = *ft_wgmma_forward_knobs(config);
+  if (!is_for_few(request)) return;
+  if (head_dim <= 64) fit_64(request, &knobs_of);
+  if (head_dim > 80 && head_dim <= 128) fit_128(request, &knobs_of);
+  const struct ft_config few = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
+  if (ft_config_is_legal(&few, request, arch)) *config = few;
+}
