@@ -171,6 +171,15 @@ static double subnormal_weight(const struct ft_host_problem *problem, double wei
   return fabs(weight) < smallest_normal ? ft_half_ulp(FT_FP16, weight) : 0;
 }
 
+/* What P may err by of itself, in the unit of ft_wobble. In fp32 a score function's score is
+ * rounded, and so are it and LSE times log2 e: three times by up to 2^-24 of it. */
+static double wobble_of(const struct ft_host_problem *problem, double score,
+                        const struct ft_scored *scored) {
+  const double of_products = ft_wobble(&problem->request, score * problem->scale * scored->slope);
+  const bool rounds = problem->score && problem->request.dtype == FT_FP32;
+  return of_products + (rounds ? 3 * 0x1p-24 / 0x1p-22 * fabs(scored->score) : 0);
+}
+
 /* Of row and key j, where kept says whether dropout keeps them. What is hidden is all 0. */
 static struct pair pair_of(const struct ft_host_problem *problem, struct ft_scorer *scorer,
                            const struct ft_query_terms *terms, const struct operands *query,
@@ -201,7 +210,7 @@ static struct pair pair_of(const struct ft_host_problem *problem, struct ft_scor
   const double normal = r->dtype == FT_FP16 ? 0x1p-14 : 0x1p-126 / ft_half_ulp(r->dtype, 1);
   const double difference = dp * rescale - terms->delta;
   const double exact = p * difference;
-  const double p_size = fmax(p, normal) * ft_wobble(r, score * problem->scale * scored.slope);
+  const double p_size = fmax(p, normal) * wobble_of(problem, score, &scored);
   const double size = p_size * (terms->dout_norm * key->second_norm * rescale + terms->delta_size);
   return (struct pair){.ds = exact * scored.slope,
                        .ds_size = fmax(size * fmax(fabs(scored.slope), least_slope), normal),
