@@ -174,11 +174,13 @@ static const struct {
     {"parts/key_parts.cu.in", "part.first_row + i % BLOCK_M", "i % BLOCK_M"},
     {"parts/key_parts.cu.in", "is_whole(part) ? lse_index(params, batch, head, i) : part",
      "false ? 0 : part"},
-    {"parts/schedule_longest.cu.in", "tiles - divided_tiles(params);", "tiles - 1;"},
+    {"parts/schedule_longest.cu.in", "all_heads(params) - divided_tiles(params);",
+     "all_heads(params) - 1;"},
     {"parts/schedule_longest.cu.in", "parts.first_row + i % BLOCK_M", "i % BLOCK_M"},
     {"parts/schedule_longest.cu.in", "number * params.parts.rows + parts", "parts"},
     {"parts/schedule_longest.cu.in", "first_rank + rest / heads", "rest / heads"},
-    {"parts/schedule_longest.cu.in", "cursor.number % divided,", "0,"},
+    {"parts/schedule_longest.cu.in", "of_all % divided,", "0,"},
+    {"parts/schedule_longest.cu.in", "? cursor.place + 1", "? cursor.place"},
 };
 
 START_TEST(bugs_are_seen) {
