@@ -11,6 +11,7 @@
  * hand is cheap and puts the most promising in front, and the fit ranks these. */
 #include "generator/model/choice.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "generator/model/fit.h"
@@ -33,12 +34,14 @@ struct search {
   int count;
 };
 
-/* Whether ptxas is likely to find registers for it. Of what was recorded of the mma families, it
- * spilled 3 % of the kernels below this share of the registers, and a quarter of those above. */
+/* Whether ptxas is likely to find registers for it. Of what was recorded of the mma families with
+ * elements of 32 bits, it spilled 4 % of the kernels below this share of the registers, and 40 % of
+ * those above; with elements of 16 bits 1 % of all. */
 static bool has_registers(const struct search *search, const struct ft_config *config) {
   static const double SHARE = 0.75;
   const struct ft_family *const family = config->family;
-  if (family != &ft_mma_forward_family && family != &ft_mma_backward_family) return true;
+  const bool by_mma = family == &ft_mma_forward_family || family == &ft_mma_backward_family;
+  if (!by_mma || ft_dtype_bytes(search->request->dtype) < 4) return true;
   const struct ft_budget budget = ft_budget_of(search->request, config, search->arch);
   return budget.regs_estimate <= SHARE * budget.regs_limit;
 }
@@ -84,8 +87,8 @@ static void ask_neighbours(struct search *search, const struct ft_config *from) 
 
 /* The neighbour of `from` with the least time by the fit, and that time. A config without
  * neighbours is given back itself. */
-static double best_of(struct search *search, const struct ft_config *from,
-                      struct ft_config *config) {
+static double best_neighbour(struct search *search, const struct ft_config *from,
+                             struct ft_config *config) {
   double least = 0;
   search->count = 0;
   *config = *from;
@@ -100,16 +103,41 @@ static double best_of(struct search *search, const struct ft_config *from,
   return least;
 }
 
+/* The same after a descent: the best neighbour's neighbours are asked, too, as long as one of them
+ * is better. What is fastest mostly differs from the default in a tile, which is two knobs, and in
+ * a switch or two that go with it. */
+static double best_of(struct search *search, const struct ft_config *from,
+                      struct ft_config *config) {
+  enum { ROUNDS = 3 };
+  double least = best_neighbour(search, from, config);
+  if (search->count == 0) return least;
+  for (int n = 1; n < ROUNDS; n++) {
+    struct ft_config next;
+    const double us = best_neighbour(search, config, &next);
+    if (search->count == 0 || us >= least) break;
+    least = us;
+    *config = next;
+  }
+  search->count = 1; /* there is one */
+  return least;
+}
+
 static bool is_sized(const struct ft_request *request) {
   return request->batch > 0 && request->heads_kv > 0 && request->seqlen_q > 0 &&
          request->seqlen_k > 0;
 }
 
+/* The defaults of what takes long were searched for more carefully than those of small problems, of
+ * which there are more kinds. fit.py has the same numbers. */
+static const double LONG_US = 200, LONG_MARGIN = 1.08, LONG_OTHER = 1.3;
+
 double ft_choice_margin(const struct ft_ranker *ranker, const struct ft_config *config) {
   const struct ft_config *const standard = &ranker->standard.config;
   const struct ft_fit_choice *const fit = ft_fit_choice_of(config->family->pass, ranker->of.arch);
   if (!fit || ft_config_compare(config, standard) == 0) return 1;
-  return config->family == standard->family ? fit->margin : fit->other_family;
+  const bool is_long = ranker->standard.prediction.us >= LONG_US;
+  return config->family == standard->family ? fmax(fit->margin, is_long ? LONG_MARGIN : 1)
+                                            : fmax(fit->other_family, is_long ? LONG_OTHER : 1);
 }
 
 int ft_model_choose(const struct ft_request *request, const struct ft_arch *arch,

@@ -42,7 +42,7 @@ static bool same_tile(const struct ft_config *a, const struct ft_config *b) {
  * promising. */
 static void vary_first(struct ft_candidates *candidates) {
   enum { FIRST = 64 };
-  static const double LESS = 0.01; /* share of its time that each such config adds */
+  static const double LESS = 0.013; /* share of its time that each such config adds */
   struct ft_candidate *const list = candidates->list;
   for (int taken = 1; taken < FIRST && taken < candidates->count; taken++) {
     int best = taken;

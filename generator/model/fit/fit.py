@@ -26,7 +26,7 @@ import sys
 
 import numpy as np
 
-DEPTH, ROUNDS, RATE, HELD, BINS = 6, 320, 0.07, 3.0, 32  # of the trees; HELD draws leaves to 0
+DEPTH, ROUNDS, RATE, HELD, BINS = 6, 700, 0.07, 3.0, 32  # of the trees; HELD draws leaves to 0
 COLUMNS, GROUPS = 0.4, 0.7  # share of the features and of the groups that a tree is made of
 SWEEP = 0.3  # a sweep of one request is not worth as much as all others: trials of a group count by their number to minus that
 UNIT = 8192  # FT_TREE_UNIT
@@ -34,7 +34,8 @@ MOST = 0.7  # of the factor's logarithm, as in ranker.c
 LEAST_CONFIGS = 12  # of a group, for its ranking to say anything: fewer were near equals, one knob apart
 LEAST_CHOICE = 6  # of a group with the default among them, for a choice
 # More is asked than the trials need: in use the best is taken of some hundred configs, and not of the dozen that were timed.
-MARGINS, OTHER_MARGINS = (1.08, 1.1, 1.12, 1.15, 1.2), (1.15, 1.2, 1.3)
+MARGINS, OTHER_MARGINS = (1.03, 1.05, 1.08), (1.05, 1.08, 1.15, 1.3)
+LONG_US, LONG_MARGINS = 200, (1.08, 1.3)  # as in choice.c
 FOLDS = 8
 NOT_OF = {"backward": "default_"}  # features that a pass is not asked about: by these, less that is faster was found where held out
 DRAWS = 400  # of noise, for the ceiling
@@ -254,6 +255,8 @@ def choosable(trials):
 def chosen(members, predicted, margins):
     """The default, unless another is predicted to be faster by a margin; the second is for other families."""
     usual = next(t for t in members if t.usual)
+    if usual.by_hand >= LONG_US:
+        margins = tuple(max(pair) for pair in zip(margins, LONG_MARGINS))
     def asked(t):
         return predicted[t] * (1.0 if t is usual else margins[t.family != usual.family])
     return min((t for t in members if t.legal or t is usual), key=asked), usual
