@@ -85,40 +85,38 @@ static void ask_neighbours(struct search *search, const struct ft_config *from) 
   }
 }
 
-/* The neighbour of `from` with the least time by the fit, and that time. A config without
- * neighbours is given back itself. */
+/* The neighbour of `from` with the least time by the fit, and that time; `from` and infinity if no
+ * neighbour can be asked. */
 static double best_neighbour(struct search *search, const struct ft_config *from,
                              struct ft_config *config) {
-  double least = 0;
+  double least = INFINITY;
   search->count = 0;
   *config = *from;
   ask_neighbours(search, from);
   for (int n = 0; n < search->count; n++) {
     const struct asked *const it = &search->list[n];
     const double us = ft_ranker_us(search->ranker, &it->config, &it->by_hand);
-    if (n > 0 && us >= least) continue;
+    if (us >= least) continue;
     least = us;
     *config = it->config;
   }
   return least;
 }
 
-/* The same after a descent: the best neighbour's neighbours are asked, too, as long as one of them
- * is better. What is fastest mostly differs from the default in a tile, which is two knobs, and in
- * a switch or two that go with it. */
+/* The same after a descent: the best neighbour's neighbours are asked in turn, as long as one of
+ * them is faster. The fastest config mostly differs from the default in its tile, which is two
+ * knobs, and in a switch or two beside it. */
 static double best_of(struct search *search, const struct ft_config *from,
                       struct ft_config *config) {
   enum { ROUNDS = 3 };
   double least = best_neighbour(search, from, config);
-  if (search->count == 0) return least;
   for (int n = 1; n < ROUNDS; n++) {
     struct ft_config next;
     const double us = best_neighbour(search, config, &next);
-    if (search->count == 0 || us >= least) break;
+    if (us >= least) break;
     least = us;
     *config = next;
   }
-  search->count = 1; /* there is one */
   return least;
 }
 
@@ -127,8 +125,8 @@ static bool is_sized(const struct ft_request *request) {
          request->seqlen_k > 0;
 }
 
-/* The defaults of what takes long were searched for more carefully than those of small problems, of
- * which there are more kinds. fit.py has the same numbers. */
+/* Large problems need a larger margin: their defaults were searched for with more care. fit.py has
+ * the same numbers. */
 static const double LONG_US = 200, LONG_MARGIN = 1.08, LONG_OTHER = 1.3;
 
 double ft_choice_margin(const struct ft_ranker *ranker, const struct ft_config *config) {
@@ -158,7 +156,6 @@ int ft_model_choose(const struct ft_request *request, const struct ft_arch *arch
     if (family->pass != request->pass || !ft_family_serves(family, request, arch)) continue;
     if (family != standard.family && !family->default_config(request, arch, &from)) continue;
     const double found = best_of(&search, &from, &best);
-    if (search.count == 0) continue;
     const double margin = ft_choice_margin(&ranker, &best);
     if (found * margin >= least) continue;
     least = found * margin;
