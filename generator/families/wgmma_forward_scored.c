@@ -15,18 +15,14 @@ static bool is_for_few(const struct ft_request *request) {
          request->seqlen_q <= FEW && request->seqlen_k > 0 && request->seqlen_k <= FEW;
 }
 
-static int64_t rounded_up(int64_t n, int tile) {
-  return (n + tile - 1) / tile * tile;
-}
-
-/* Whether tiles compute no more scores in 256 x 64 than in those of the config. */
+/* Whether tiles of 256 x 64 compute no more scores than tiles of the config do. */
 static bool fits_tall(const struct ft_request *request,
                       const struct ft_wgmma_forward_knobs *knobs_of) {
   enum { ROWS = 256, COLUMNS = 64 };
-  return request->seqlen_q <= SHORT && request->seqlen_k <= SHORT &&
-         rounded_up(request->seqlen_q, ROWS) * rounded_up(request->seqlen_k, COLUMNS) <=
-             rounded_up(request->seqlen_q, knobs_of->block_m) *
-                 rounded_up(request->seqlen_k, knobs_of->block_n);
+  if (request->seqlen_q > SHORT || request->seqlen_k > SHORT) return false;
+  const int rows = (int)request->seqlen_q, columns = (int)request->seqlen_k;
+  return round_up(rows, ROWS) * round_up(columns, COLUMNS) <=
+         round_up(rows, knobs_of->block_m) * round_up(columns, knobs_of->block_n);
 }
 
 /* At d64 tiles of 256 rows have fewer rows beyond the last query than those of 192, and in fewer of
