@@ -526,11 +526,11 @@ typedef struct fatune_merge_arguments {
   FATUNE_INIT_(fatune_merge_arguments, FATUNE_WITH_(dtype, FATUNE_BF16))
 
 /* Puts the results of forwards together that had the same queries and saw different keys (a shared
- * prefix, several devices): O and LSE are those of one forward that saw all. A part with LSE -inf,
- * which saw no key of the row, changes nothing, whatever its O. Sinks count once: here, or in one
- * forward. Sums are in fp32, in the order given: the same bits in every run. o and lse may be those
- * of a part, with its strides. Promises and errors as of fatune_plan_run; but a first call (of a
- * dtype, head dim, sinks or none) compiles and loads: FATUNE_E_NOT_PREPARED in a stream capture. */
+ * prefix, several devices): O and LSE are those of one forward that saw all. A part that saw no
+ * key of a row has LSE -inf there; its O is ignored. Add sinks once: here, or in one forward. Sums
+ * are in fp32, in the order given: the same bits in every run. o and lse may be those of a part,
+ * with its strides. Promises and errors are fatune_plan_run's; the first call of a dtype and head
+ * dim, with or without sinks, compiles: FATUNE_E_NOT_PREPARED while a stream is captured. */
 FATUNE_API int fatune_merge(fatune_session *session, const fatune_merge_arguments *arguments,
                             void *stream);
 

@@ -112,7 +112,8 @@ START_TEST(parts_become_the_whole) {
   ck_assert_mem_eq(memory.o[0], memory.merged,
                    (size_t)(ROWS * dim) * (size_t)ft_dtype_bytes(dtype));
   ck_assert_mem_eq(memory.lse[0], memory.merged_lse, sizeof memory.merged_lse);
-  /* With sinks, of one head none; of row 5 there is nothing else. */
+  /* With sinks. The sink of head 1 is -inf, that is none. No part has a key for row 5, so its LSE
+   * is its sink. */
   arguments = random_parts(dtype, dim, count);
   memcpy(given_o, memory.o, sizeof given_o);
   memcpy(given_lse, memory.lse, sizeof given_lse);

@@ -85,7 +85,8 @@ FT_DECLARE_FAMILY(wgmma_forward, FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
                               struct ft_config *config);
 
-/* Changes the default of sequences of few keys with a score function. */
+/* Adapts the default config of a request with a score function to at most 2048 queries and keys.
+ * Any other request keeps its config. */
 void ft_wgmma_forward_few_scored(const struct ft_request *request, const struct ft_arch *arch,
                                  struct ft_config *config);
 

@@ -146,8 +146,7 @@ static void write_conditions(struct ft_cuda *cuda, int root, int *count, struct 
                 way > 0 ? "last" : "first");
 }
 
-/* Writes holds_of_keys, whether what goes one way along the keys holds from a step's first key to
- * its last, and is_visible_besides, whether a query that it holds for sees a key. */
+/* Writes GOES_ONE_WAY, holds_of_keys and is_visible_besides: see generator/score/cuda.h. */
 static void write_besides(struct ft_cuda *cuda, int root) {
   struct ft_text one_way = FT_TEXT_INIT, others = FT_TEXT_INIT;
   int count = 0;

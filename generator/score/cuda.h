@@ -32,11 +32,13 @@
  *   takes the element as place.of_tile; where TMA can load its rows (tile_has_rows), can_be_mapped,
  *   last_tile_row, and of a step tile_key and tile_place_0 and _1, which with the query are the
  *   coordinates of its rows
- * where ScorePlace is that of parts/score_numbers.cu.in. Where a mask function alone reads of each
- * key (visible_reads_keys): constexpr bool GOES_ONE_WAY, whether some of its conditions hold for
- * all keys of a step if they do for the first or the last one; holds_of_keys(score, head, row,
- * first, last) asks these, is_visible_besides(score, head, row, column) all others. Adds nodes to
- * the expression. */
+ * where ScorePlace is that of parts/score_numbers.cu.in. Of a mask function that reads a
+ * tensor by key (visible_reads_keys), besides:
+ *   constexpr bool GOES_ONE_WAY: some of its conditions are monotonic along the keys, so that one
+ *   key, the first or the last of a step, decides for all
+ *   bool holds_of_keys(score, head, row, first, last): whether all of those hold for a step
+ *   bool is_visible_besides(score, head, row, column): whether all other conditions hold
+ * Adds nodes to the expression. */
 int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,
                   struct ft_exponent *exponent, struct ft_text *text);
 

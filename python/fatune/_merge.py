@@ -40,10 +40,10 @@ def merge(parts: Iterable[tuple[torch.Tensor, torch.Tensor]], *, layout: str = "
 
     parts: pairs (out, lse) of attention(..., return_lse=True) with the same queries, for instance on a shared prefix
     and on what follows it, or on keys of several devices; or of decode(), whose layout is "bshd". LSE is the natural
-    logarithm; a row whose part saw no key has -inf there and changes nothing. Parts are summed in fp32 in the order given, the same bits each time. Sinks count once:
-    sinks, as attention() takes them, are added here; or one part was computed with them, and the result has them. There
-    are no gradients. layout, session: as in attention(). Raises ValueError for parts that do not fit, and fatune.Error
-    where the library refuses.
+    logarithm; a row whose part saw no key has -inf there and changes nothing. Parts are summed in fp32 in the order given,
+    the same bits each time. Add sinks once: by `sinks`, as attention() takes them, or in one of the parts. There are no
+    gradients. layout, session: as in attention(). Raises ValueError for parts that do not fit, and fatune.Error where the
+    library refuses.
     """
     parts = list(parts)
     if not parts:

@@ -145,7 +145,8 @@ static void want_gradients(struct ft_request *request) {
     if (known->gradients[bit].exists) request->score_gradients |= (int64_t)1 << bit;
 }
 
-/* The index is the least of three, one of them negated: see parts/ptx_signs.cu.in. */
+/* Reads a tensor at the least of three integers, of which one is negated: see
+ * templates/parts/ptx_signs.cu.in. */
 static const char least_of_three[] =
     "score = s * 0.5 + tensor('table', 'fp32', 9)(min(nq, -floor(s * 3 + 0.3)))";
 

@@ -27,7 +27,8 @@ void gpu_case_make(struct gpu_case *one, int index);
 /* The same of e4m3, without what that excludes. One random config in two is of mma_forward, where
  * it serves the request. */
 void gpu_case_make_e4m3(struct gpu_case *one, int index);
-/* Random scores but for one forward in 16, one in three of a backward; of the configs one. */
+/* A request with a score function, run with one config. One request in three is a backward. The
+ * function is random, but for one case in 16, if that is a forward. */
 void gpu_case_make_scored(struct gpu_case *one, int index);
 /* Forward and backward of fp32, one in four of tf32. */
 void gpu_case_make_fp32(struct gpu_case *one, int index);

@@ -171,8 +171,9 @@ static double subnormal_weight(const struct ft_host_problem *problem, double wei
   return fabs(weight) < smallest_normal ? ft_half_ulp(FT_FP16, weight) : 0;
 }
 
-/* What P may err by of itself, in the unit of ft_wobble. In fp32 a score function's score is
- * rounded, and so are it and LSE times log2 e: three times by up to 2^-24 of it. */
+/* The relative error that P may have, in the unit of ft_wobble. In fp32 a score function adds three
+ * roundings, of the score, of its product with log2 e, and of that of LSE: each by up to 2^-24 of
+ * the score. */
 static double wobble_of(const struct ft_host_problem *problem, double score,
                         const struct ft_scored *scored) {
   const double of_products = ft_wobble(&problem->request, score * problem->scale * scored->slope);
