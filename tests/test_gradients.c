@@ -180,10 +180,13 @@ static double gradient_of(const struct sample *sample, const struct ft_query_ter
                           enum ft_gradient gradient, struct ft_row row, int column,
                           double *yardstick) {
   static struct ft_gradient_row of[FT_GRADIENTS];
+  struct ft_scorer scorer;
+  ck_assert_int_eq(ft_scorer_open(&scorer, &sample->problem), FT_OK);
   if (gradient == FT_GRADIENT_Q)
-    ft_query_gradient(&sample->problem, terms, row, &of[FT_GRADIENT_Q]);
+    ft_query_gradient(&sample->problem, &scorer, terms, row, &of[FT_GRADIENT_Q]);
   else
-    ft_key_gradients(&sample->problem, terms, row, &of[FT_GRADIENT_K], &of[FT_GRADIENT_V]);
+    ft_key_gradients(&sample->problem, &scorer, terms, row, &of[FT_GRADIENT_K], &of[FT_GRADIENT_V]);
+  ft_scorer_close(&scorer);
   *yardstick = of[gradient].yardstick;
   return of[gradient].exact[column];
 }
@@ -311,7 +314,9 @@ static void plain_gradients(const struct ft_host_problem *problem, uint16_t *val
   const struct ft_request *r = &problem->request;
   struct ft_query_terms *terms;
   struct ft_gradient_row row[FT_GRADIENTS];
+  struct ft_scorer scorer;
   ck_assert_int_eq(ft_query_terms_make(&terms, problem), FT_OK);
+  ck_assert_int_eq(ft_scorer_open(&scorer, problem), FT_OK);
   for (int g = 0; g < FT_GRADIENTS; g++) {
     const int64_t rows = ft_gradient_rows(r, (enum ft_gradient)g);
     const int dim = ft_gradient_dim(r, (enum ft_gradient)g);
@@ -320,12 +325,13 @@ static void plain_gradients(const struct ft_host_problem *problem, uint16_t *val
     for (int64_t n = 0; n < rows; n++) {
       const struct ft_row at = ft_gradient_row_at(r, (enum ft_gradient)g, n);
       if (g == FT_GRADIENT_Q)
-        ft_query_gradient(problem, terms, at, &row[FT_GRADIENT_Q]);
+        ft_query_gradient(problem, &scorer, terms, at, &row[FT_GRADIENT_Q]);
       else
-        ft_key_gradients(problem, terms, at, &row[FT_GRADIENT_K], &row[FT_GRADIENT_V]);
+        ft_key_gradients(problem, &scorer, terms, at, &row[FT_GRADIENT_K], &row[FT_GRADIENT_V]);
       for (int d = 0; d < dim; d++) values[g][n * dim + d] = ft_to_dtype(r->dtype, row[g].plain[d]);
     }
   }
+  ft_scorer_close(&scorer);
   free(terms);
 }
 

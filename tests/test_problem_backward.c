@@ -31,19 +31,23 @@ static void write_gradients(const struct ft_problem *problem) {
   const fatune_arguments *a = ft_problem_arguments(problem);
   struct ft_query_terms *terms;
   struct ft_gradient_row row[FT_GRADIENTS];
+  struct ft_scorer scorer;
   ck_assert_status(ft_query_terms_make(&terms, &problem->host), FT_OK);
+  ck_assert_status(ft_scorer_open(&scorer, &problem->host), FT_OK);
   for (int g = 0; g < FT_GRADIENTS; g++) {
     for (int64_t n = 0; n < ft_gradient_rows(r, (enum ft_gradient)g); n++) {
       const struct ft_row at = ft_gradient_row_at(r, (enum ft_gradient)g, n);
       if (g == FT_GRADIENT_Q)
-        ft_query_gradient(&problem->host, terms, at, &row[FT_GRADIENT_Q]);
+        ft_query_gradient(&problem->host, &scorer, terms, at, &row[FT_GRADIENT_Q]);
       else
-        ft_key_gradients(&problem->host, terms, at, &row[FT_GRADIENT_K], &row[FT_GRADIENT_V]);
+        ft_key_gradients(&problem->host, &scorer, terms, at, &row[FT_GRADIENT_K],
+                         &row[FT_GRADIENT_V]);
       uint16_t *const to = row_of(a, (enum ft_gradient)g, at);
       for (int d = 0; d < ft_gradient_dim(r, (enum ft_gradient)g); d++)
         to[d] = ft_to_dtype(r->dtype, row[g].plain[d]);
     }
   }
+  ft_scorer_close(&scorer);
   free(terms);
 }
 

@@ -157,8 +157,7 @@ static void answer_row(struct work *work, struct ft_row_scratch *scratch, int in
 static void *answer_rows(void *payload) {
   struct work *work = payload;
   struct ft_row_scratch scratch;
-  ft_row_scratch_make(&scratch, work->problem->request.seqlen_k);
-  if (!scratch.keys) {
+  if (ft_row_scratch_make(&scratch, work->problem) != FT_OK) {
     work->failed = 1;
     return NULL;
   }

@@ -29,6 +29,7 @@
 #include "tuner/verify/halves.h"
 #include "tuner/verify/random_inputs.h"
 #include "tuner/verify/reference.h"
+#include "tuner/verify/scorer.h"
 
 static const double FLOOR = 0x1p-20, FLOOR_OF_FP32 = 0x1p-22, WEIGHTS_OF_FP32 = 0x1p-20;
 /* GPUs take a P below 2^-126 for 0. A gradient sums fewer than 2^16 of them, times inputs below
@@ -110,7 +111,8 @@ struct work {
   const struct ft_host_problem *problem;
   const struct ft_query_terms *terms;
   struct ft_gradient_answers *answers;
-  atomic_int next; /* the next row: those of dQ first, then those of dK and dV together */
+  atomic_int next;   /* the next row: those of dQ first, then those of dK and dV together */
+  atomic_int failed; /* there was no memory for a thread's scorer */
 };
 
 static void keep(struct chosen *chosen, int index, const struct ft_gradient_row *row) {
@@ -131,21 +133,28 @@ static void *answer_rows(void *payload) {
   struct chosen *const of = work->answers->of;
   const int queries = of[FT_GRADIENT_Q].count, all = queries + of[FT_GRADIENT_K].count;
   struct ft_gradient_row first, second;
+  struct ft_scorer scorer;
+  if (ft_scorer_open(&scorer, work->problem) != FT_OK) {
+    work->failed = 1;
+    return NULL;
+  }
   for (int n = work->next++; n < all; n = work->next++) {
     if (n < queries) {
-      ft_query_gradient(work->problem, work->terms, of[FT_GRADIENT_Q].rows[n], &first);
+      ft_query_gradient(work->problem, &scorer, work->terms, of[FT_GRADIENT_Q].rows[n], &first);
       keep(&of[FT_GRADIENT_Q], n, &first);
     } else {
       const int key = n - queries;
-      ft_key_gradients(work->problem, work->terms, of[FT_GRADIENT_K].rows[key], &first, &second);
+      ft_key_gradients(work->problem, &scorer, work->terms, of[FT_GRADIENT_K].rows[key], &first,
+                       &second);
       keep(&of[FT_GRADIENT_K], key, &first);
       keep(&of[FT_GRADIENT_V], key, &second);
     }
   }
+  ft_scorer_close(&scorer);
   return NULL;
 }
 
-static void share_out(struct work *work, int threads) {
+static int share_out(struct work *work, int threads) {
   enum { THREADS_MOST = 64 };
   pthread_t helpers[THREADS_MOST];
   int started = 0;
@@ -154,6 +163,7 @@ static void share_out(struct work *work, int threads) {
     started++;
   answer_rows(work); /* this thread works, too; if none could be started, it does all rows */
   for (int helper = 0; helper < started; helper++) pthread_join(helpers[helper], NULL);
+  return work->failed ? ft_fail(FT_E_MEMORY, "no memory for the score of the reference") : FT_OK;
 }
 
 /* ---- allowances ---- */
@@ -207,7 +217,7 @@ int ft_gradient_answers_make(struct ft_gradient_answers **answers,
   FT_CHECK(
       choose(&made->of[FT_GRADIENT_V], problem, FT_GRADIENT_V, rows, ~seed)); /* the same keys */
   struct work work = {.problem = problem, .terms = terms, .answers = made};
-  share_out(&work, threads);
+  FT_CHECK(share_out(&work, threads));
   for (int gradient = 0; gradient < FT_GRADIENTS; gradient++) sum_up(made, &made->of[gradient]);
   *answers = made;
 done:

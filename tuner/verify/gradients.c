@@ -282,33 +282,30 @@ static void finish(const struct sums *sums, enum ft_dtype dtype, int dim, double
   }
 }
 
-void ft_query_gradient(const struct ft_host_problem *problem, const struct ft_query_terms *terms,
-                       struct ft_row row, struct ft_gradient_row *dq) {
+void ft_query_gradient(const struct ft_host_problem *problem, struct ft_scorer *scorer,
+                       const struct ft_query_terms *terms, struct ft_row row,
+                       struct ft_gradient_row *dq) {
   const struct ft_request *r = &problem->request;
   const struct ft_query_terms *own = &terms[query_index(r, row)];
   struct operands query, key;
   struct sums sums = {0};
   load_query(&query, problem, row);
   const struct ft_interval keys = ft_row_keys(problem, row);
-  struct ft_scorer scorer;
   *dq = (struct ft_gradient_row){.yardstick = 0};
-  if (ft_scorer_open(&scorer, problem) != FT_OK) return;
-  ft_scorer_enter(&scorer, row);
+  ft_scorer_enter(scorer, row);
   for (int64_t j = keys.begin; j < keys.end; j++) {
     if (!sees(problem, row, j)) continue;
     load_key(&key, problem, row, j);
-    const struct pair pair =
-        pair_of(problem, &scorer, own, &query, &key, j, keeps(problem, row, j));
+    const struct pair pair = pair_of(problem, scorer, own, &query, &key, j, keeps(problem, row, j));
     add(&sums, key.first, key.rounded_first, r->head_dim, pair.ds, pair.ds_size, pair.plain_ds);
     add_subnormal(&sums, key.first, r->head_dim, pair.ds_subnormal);
   }
-  ft_scorer_close(&scorer);
   finish(&sums, ft_output_dtype(r), r->head_dim, problem->scale, dq);
 }
 
-void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_query_terms *terms,
-                      struct ft_row key_row, struct ft_gradient_row *dk,
-                      struct ft_gradient_row *dv) {
+void ft_key_gradients(const struct ft_host_problem *problem, struct ft_scorer *scorer,
+                      const struct ft_query_terms *terms, struct ft_row key_row,
+                      struct ft_gradient_row *dk, struct ft_gradient_row *dv) {
   const struct ft_request *r = &problem->request;
   const struct ft_visibility visibility = ft_row_visibility(problem, key_row.batch);
   const struct ft_interval queries = ft_queries_of(&visibility, key_row.i);
@@ -317,15 +314,13 @@ void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_que
   struct sums sums_k = {0}, sums_v = {0};
   struct ft_row row = {.batch = key_row.batch, .head = key_row.head * group};
   load_key(&key, problem, row, key_row.i);
-  struct ft_scorer scorer;
   *dk = *dv = (struct ft_gradient_row){.yardstick = 0};
-  if (ft_scorer_open(&scorer, problem) != FT_OK) return;
   for (int n = 0; n < group; n++, row.head++) {
     for (row.i = queries.begin; row.i < queries.end; row.i++) {
       if (!sees(problem, row, key_row.i)) continue;
       load_query(&query, problem, row);
-      ft_scorer_enter(&scorer, row);
-      const struct pair pair = pair_of(problem, &scorer, &terms[query_index(r, row)], &query, &key,
+      ft_scorer_enter(scorer, row);
+      const struct pair pair = pair_of(problem, scorer, &terms[query_index(r, row)], &query, &key,
                                        key_row.i, keeps(problem, row, key_row.i));
       add(&sums_k, query.first, query.rounded_first, r->head_dim, pair.ds, pair.ds_size,
           pair.plain_ds);
@@ -334,7 +329,6 @@ void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_que
           pair.plain_p);
     }
   }
-  ft_scorer_close(&scorer);
   finish(&sums_k, ft_output_dtype(r), r->head_dim, problem->scale, dk);
   finish(&sums_v, ft_output_dtype(r), r->head_dim_v, ft_dropout_rescale(problem), dv);
 }

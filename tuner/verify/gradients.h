@@ -60,12 +60,16 @@ struct ft_gradient_row {
   double exact[256], plain[256];
   double yardstick, subnormal;
 };
-void ft_query_gradient(const struct ft_host_problem *problem, const struct ft_query_terms *terms,
-                       struct ft_row row, struct ft_gradient_row *dq);
+/* The scorer is one that is open for the problem; threads have one each. */
+struct ft_scorer;
+void ft_query_gradient(const struct ft_host_problem *problem, struct ft_scorer *scorer,
+                       const struct ft_query_terms *terms, struct ft_row row,
+                       struct ft_gradient_row *dq);
 /* The rows of dK and dV of a key. key.head is a kv head: they are sums over the query heads of its
  * group. */
-void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_query_terms *terms,
-                      struct ft_row key, struct ft_gradient_row *dk, struct ft_gradient_row *dv);
+void ft_key_gradients(const struct ft_host_problem *problem, struct ft_scorer *scorer,
+                      const struct ft_query_terms *terms, struct ft_row key,
+                      struct ft_gradient_row *dk, struct ft_gradient_row *dv);
 
 /* The gradient by the score of a row and a key that it sees, S' = score(S): P o (Z o dP - delta).
  */
@@ -75,7 +79,6 @@ struct ft_score_gradient {
 };
 typedef void ft_take_score_gradient(void *payload, const struct ft_score_gradient *gradient);
 /* Calls take for every key that the row sees, while the scorer is at that key. */
-struct ft_scorer;
 void ft_score_gradients_of(const struct ft_host_problem *problem, struct ft_scorer *scorer,
                            const struct ft_query_terms *terms, struct ft_row row,
                            ft_take_score_gradient *take, void *payload);

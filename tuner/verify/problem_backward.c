@@ -95,8 +95,7 @@ static void *forward_rows(void *payload) {
   struct work *work = payload;
   struct ft_row_scratch scratch;
   const int64_t all = count_rows(work->problem);
-  ft_row_scratch_make(&scratch, work->problem->host.request.seqlen_k);
-  if (!scratch.keys) {
+  if (ft_row_scratch_make(&scratch, &work->problem->host) != FT_OK) {
     work->failed = 1;
     return NULL;
   }

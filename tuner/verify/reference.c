@@ -12,20 +12,21 @@
 #include "generator/status.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/philox.h"
-#include "tuner/verify/scorer.h"
 
 enum { LANES = 8, SUM_BLOCK = 128 };
 
-int ft_row_scratch_make(struct ft_row_scratch *scratch, int64_t seqlen_k) {
-  const size_t count = (size_t)seqlen_k;
+int ft_row_scratch_make(struct ft_row_scratch *scratch, const struct ft_host_problem *problem) {
+  const size_t count = (size_t)problem->request.seqlen_k;
   *scratch = (struct ft_row_scratch){.keys = malloc(count * sizeof(int64_t)),
                                      .exact = malloc(count * sizeof(double)),
                                      .plain = malloc(count * sizeof(float)),
                                      .kept = malloc(count),
                                      .place = 1};
-  if (scratch->keys && scratch->exact && scratch->plain && scratch->kept) return FT_OK;
+  const int status = ft_scorer_open(&scratch->scorer, problem);
+  if (status == FT_OK && scratch->keys && scratch->exact && scratch->plain && scratch->kept)
+    return FT_OK;
   ft_row_scratch_free(scratch);
-  return ft_fail(FT_E_MEMORY, "no memory for a reference row of %lld keys", (long long)seqlen_k);
+  return ft_fail(FT_E_MEMORY, "no memory for a reference row of %zu keys", count);
 }
 
 void ft_row_scratch_free(struct ft_row_scratch *scratch) {
@@ -33,6 +34,7 @@ void ft_row_scratch_free(struct ft_row_scratch *scratch) {
   free(scratch->exact);
   free(scratch->plain);
   free(scratch->kept);
+  ft_scorer_close(&scratch->scorer);
   *scratch = (struct ft_row_scratch){0};
 }
 
@@ -150,9 +152,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
                  ((row.batch * request->seqlen_q + row.i) * request->heads_q + row.head) * dim),
       q, dim);
 
-  struct ft_scorer scorer;
-  if (ft_scorer_open(&scorer, problem) != FT_OK) return 0;
-  ft_scorer_enter(&scorer, row);
+  ft_scorer_enter(&scratch->scorer, row);
   int64_t count = 0;
   double longest = 0, largest = 0;
   for (int64_t j = keys.begin; j < keys.end; j++) {
@@ -163,8 +163,9 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     float plain;
     ft_dot(q, k, dim, &exact, &plain);
     if (request->dtype == FT_TF32) plain = tf32_dot(q, k, dim);
-    const struct ft_scored of_plain = ft_scorer_key(&scorer, j, (double)(plain * (float)scale));
-    const struct ft_scored of_exact = ft_scorer_key(&scorer, j, exact * scale);
+    const struct ft_scored of_plain =
+        ft_scorer_key(&scratch->scorer, j, (double)(plain * (float)scale));
+    const struct ft_scored of_exact = ft_scorer_key(&scratch->scorer, j, exact * scale);
     if (!of_exact.visible) continue;
     if (request->dtype == FT_E4M3) longest = fmax(longest, of_k * length_of(k, dim));
     if (isfinite(exact)) largest = fmax(largest, fabs(exact * scale));
@@ -176,7 +177,6 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
                                            request->heads_q, row.head, row.i, j, threshold);
     count += 1;
   }
-  ft_scorer_close(&scorer);
   scratch->score_bound = request->dtype == FT_E4M3 ? scale_q * length_of(q, dim) * longest : 0;
   scratch->largest_score = largest;
   return count;
@@ -299,7 +299,7 @@ static void sort_keys(const struct ft_host_problem *problem, struct ft_row row,
 int ft_row_weights(const struct ft_host_problem *problem, struct ft_row row, double *weights,
                    unsigned char *keys, double *lse) {
   struct ft_row_scratch scratch;
-  FT_TRY(ft_row_scratch_make(&scratch, problem->request.seqlen_k));
+  FT_TRY(ft_row_scratch_make(&scratch, problem));
   const int64_t count = ft_row_scores(problem, row, &scratch);
   sort_keys(problem, row, &scratch, count, keys);
   double max = -INFINITY, sum = 0;
@@ -324,8 +324,7 @@ typedef void row_function(const struct ft_host_problem *problem, struct ft_row r
 static void one_row(row_function *compute, const struct ft_host_problem *problem, struct ft_row row,
                     double *o, double *lse) {
   struct ft_row_scratch scratch;
-  ft_row_scratch_make(&scratch, problem->request.seqlen_k);
-  if (!scratch.keys) {
+  if (ft_row_scratch_make(&scratch, problem) != FT_OK) {
     for (int d = 0; d < problem->request.head_dim_v; d++) o[d] = NAN;
     *lse = NAN;
     return;

@@ -12,6 +12,7 @@
 
 #include "generator/visibility.h"
 #include "tuner/verify/host_problem.h"
+#include "tuner/verify/scorer.h"
 
 /* O (head_dim_v doubles) and LSE of one row in float64. A row that sees no key gets 0 and -inf.
  * Without memory all are NaN, which passes no comparison. */
@@ -33,7 +34,8 @@ struct ft_row_scratch {
   unsigned char *kept; /* by dropout */
   double score_bound; /* of e4m3: scale |q| |k| of the longest key, what no score exceeds; else 0 */
   double largest_score; /* scale |q . k|, of the finite ones */
-  float place;          /* what ft_row_plain multiplies P by before it is rounded; 1 at first */
+  struct ft_scorer scorer;
+  float place; /* what ft_row_plain multiplies P by before it is rounded; 1 at first */
 };
 
 /* Host copies have as many rows of each sequence as the longest one uses: whether this one is used.
@@ -61,7 +63,8 @@ const void *ft_kv_row(const struct ft_host_problem *problem, const void *tensor,
  */
 void ft_dot(const float *q, const float *k, int dim, double *exact, float *plain);
 
-int ft_row_scratch_make(struct ft_row_scratch *scratch, int64_t seqlen_k);
+/* For rows of this problem, which has to outlive the scratch. */
+int ft_row_scratch_make(struct ft_row_scratch *scratch, const struct ft_host_problem *problem);
 void ft_row_scratch_free(struct ft_row_scratch *scratch);
 
 /* Fills the scratch; returns the number of visible keys. */
