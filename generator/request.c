@@ -99,6 +99,12 @@ static int validate_descales(const struct ft_request *request) {
                  rows, request->ragged ? "ragged true" : "pages");
 }
 
+static int validate_score(const struct ft_request *request) {
+  if (request->score != 0 || request->score_gradients == 0) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "score_gradients is %lld without a score function; allowed: 0",
+                 (long long)request->score_gradients);
+}
+
 static int validate_ragged(const struct ft_request *request) {
   if (!request->ragged) return FT_OK;
   if (request->mask_rows == 0) return FT_OK;
@@ -137,6 +143,7 @@ int ft_request_validate(const struct ft_request *request) {
   FT_TRY(validate_kv(request));
   FT_TRY(validate_descales(request));
   FT_TRY(validate_window(request));
+  FT_TRY(validate_score(request));
   FT_TRY(validate_ragged(request));
   FT_TRY(validate_pages(request));
   return validate_mask(request);

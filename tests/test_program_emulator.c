@@ -196,6 +196,23 @@ START_TEST(failures_have_a_code_and_a_message) {
 }
 END_TEST
 
+START_TEST(a_score_that_makes_nan_is_told) {
+  static const char *const told[][2] = {
+      {"forward", "score nan.lua makes NaN of batch 0 head "},
+      {"backward", "score nan.lua makes NaN of dQ of batch 0 head "}};
+  char command[256], path[128];
+  snprintf(path, sizeof path, "%s/nan.lua", folder);
+  FILE *const file = fopen(path, "w");
+  ck_assert_ptr_nonnull(file);
+  ck_assert_int_ge(fputs("score = s + 0 * log(j - 5)\n", file), 0);
+  ck_assert_int_eq(fclose(file), 0);
+  snprintf(command, sizeof command, "verify %s d64 hq2 nq20 --gpu emulator --score %s", told[_i][0],
+           path);
+  expect(command, 2);
+  expect_message(told[_i][1]);
+}
+END_TEST
+
 START_TEST(without_a_compiler_it_says_what_still_works) {
   setenv("FATUNE_CXX", "/nowhere/g++", 1);
   static const char *const lines[] = {"verify " SMALL " --gpu emulator",
@@ -293,6 +310,7 @@ Suite *make_program_emulator_suite(void) {
   tcase_add_test(tests, the_library_predicts);
   tcase_add_test(tests, the_source_is_that_of_the_gpu);
   tcase_add_loop_test(tests, failures_have_a_code_and_a_message, 0, COUNT(failures));
+  tcase_add_loop_test(tests, a_score_that_makes_nan_is_told, 0, 2);
   tcase_add_test(tests, without_a_compiler_it_says_what_still_works);
   tcase_add_test(tests, doctor_knows_the_compiler);
   tcase_add_test(tests, a_wrong_result_is_explained);

@@ -226,7 +226,8 @@ START_TEST(bad_field_is_named) {
   REFUSE(batch, INT64_MIN, "-9223372036854775808");
   REFUSE(seqlen_q, 0, "0");
   REFUSE(seqlen_k, (int64_t)1 << 31, "2147483648");
-  REFUSE(mask_rows, 64, "0"); /* without mask_cols: those are what is wrong */
+  REFUSE(score_gradients, 3, "3"); /* without a score function */
+  REFUSE(mask_rows, 64, "0");      /* without mask_cols: those are what is wrong */
   REFUSE(mask_cols, 64, "0");
   REFUSE(mask_density, 0.5, "0.5");
   REFUSE(mask_density, NAN, "nan");

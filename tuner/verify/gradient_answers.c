@@ -199,6 +199,26 @@ static double element_allowed(const struct ft_gradient_answers *answers,
          answers->of_weights * largest + rounding + FLUSHED;
 }
 
+/* Where a score makes NaN there is nothing to compare: see check_numbers of tuner/verify/answers.c.
+ */
+static int check_numbers(const struct ft_gradient_answers *answers,
+                         const struct ft_host_problem *problem) {
+  for (int g = 0; problem->score != NULL && g < FT_GRADIENTS; g++) {
+    const enum ft_gradient gradient = (enum ft_gradient)g;
+    const struct chosen *chosen = &answers->of[g];
+    for (size_t n = 0; n < (size_t)chosen->count * (size_t)chosen->dim; n++) {
+      const struct ft_row row = chosen->rows[n / (size_t)chosen->dim];
+      if (!isnan(chosen->values[n])) continue;
+      return ft_fail(FT_E_ARGUMENT,
+                     "score %s makes NaN of %s of batch %lld head %d %s %lld; allowed for a "
+                     "verification: numbers and infinities",
+                     problem->score->score.name, ft_gradient_name(gradient), (long long)row.batch,
+                     row.head, ft_gradient_unit(gradient), (long long)row.i);
+    }
+  }
+  return FT_OK;
+}
+
 int ft_gradient_answers_make(struct ft_gradient_answers **answers,
                              const struct ft_host_problem *problem, int rows, uint64_t seed,
                              int threads) {
@@ -218,6 +238,7 @@ int ft_gradient_answers_make(struct ft_gradient_answers **answers,
       choose(&made->of[FT_GRADIENT_V], problem, FT_GRADIENT_V, rows, ~seed)); /* the same keys */
   struct work work = {.problem = problem, .terms = terms, .answers = made};
   FT_CHECK(share_out(&work, threads));
+  FT_CHECK(check_numbers(made, problem));
   for (int gradient = 0; gradient < FT_GRADIENTS; gradient++) sum_up(made, &made->of[gradient]);
   *answers = made;
 done:
