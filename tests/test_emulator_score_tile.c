@@ -140,6 +140,10 @@ static const struct {
      " && min(first_row + 15, params.sequence.nq - 1) <= last_tile_row(params.score)", ""},
     {false, "keys beyond the tensor", short_rows, WHOLE, BY_ROWS,
      " & is_inside(score, head, row, last)", ""},
+    {false, "the known tile of this step for the next", dense, WHOLE, "parts/consumer_steps.cu.in",
+     "step_of(consumer, work, left_then)", "step_of(consumer, work, left_then + 1)"},
+    {false, "a known tile of one step for all steps", before, WHOLE, "parts/consumer_steps.cu.in",
+     "consumer.tile.is_there & can_be", "consumer.tile.is_there"},
 };
 
 START_TEST(bugs_are_seen) {
@@ -147,7 +151,9 @@ START_TEST(bugs_are_seen) {
   const struct planted planted =
       emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
   struct emulator_run run;
-  const bool by_rows = strcmp(bugs[number].file, BY_ROWS) == 0;
+  /* Tiles are known to be there only where TMA loads them. */
+  const bool by_rows =
+      strcmp(bugs[number].file, BY_ROWS) == 0 || strstr(bugs[number].name, "known");
   run_tile(&run, planted.folder, bugs[number].text, bugs[number].request,
            by_rows ? ROWS_IN_TURNS : TURNS);
   emulator_expect_caught(bugs[number].name, &run, bugs[number].is_fault);

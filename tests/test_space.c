@@ -288,10 +288,10 @@ static void default_has(const struct ft_arch *arch, const char *words, const cha
 /* A score of a kind, by its number, and what the default on an H200 has. */
 static const char *const by_kind[][2] = {
     {"e4m3 d64 hq32 b4 nq4096 score=1000000000001", "block_n="},
-    {"d64 hq32 b4 nq4096 score=1000000000001", "block_m=256 block_n=64 stages=4 "},
+    {"d64 hq32 b4 nq4096 score=1000000000001", "block_m=192 block_n=64 stages=4 q_stages=2 "},
     {"d64 hq32 b4 nq4096 causal score=1000000000001",
      "block_m=128 block_n=128 stages=3 q_stages=2 overlap_tiles=1 pingpong=2"},
-    {"d64 hq32 b4 nq4096 score=1000000000001", "score_in_smem=1"},
+    {"d64 hq32 b4 nq4096 score=1000000000001", "score_in_smem=2"},
     {"d128 hq32 b4 nq4096 score=1000000000001",
      "pingpong=2 integer_max=1 lazy_rescale=1 score_in_smem=2"},
     {"d64 hq32 b4 nq4096 score=2000000000001",

@@ -17,8 +17,9 @@ enum { WARPGROUP_ROWS = 64 };
  * of 64 columns at once; tiles of other widths draw them twice or four times. A score function
  * takes the row of dropout at d128, where it was as fast as the plain one with ALiBi, 0.95 of it
  * with softcap and 1.16 with a learnt bias, and ptxas spills less. At d64 tiles of 192 rows are 2 %
- * faster with ALiBi and 1 % with softcap, but tiles of 256 rows where these are causal. A tile of
- * dense bias leaves three consumers no registers. A bias of keys is added by the products. */
+ * faster with ALiBi and 1 % with softcap, but tiles of 256 rows where these are causal. A
+ * tile of dense bias in steps of 128 keys leaves three consumers no registers. A bias of keys is
+ * added by the products. */
 struct favourite {
   struct ft_favoured of;
   struct ft_wgmma_forward_knobs knobs; /* and what all have, see take_favourite */
@@ -26,7 +27,7 @@ struct favourite {
 
 static const struct favourite favourites[] = {
     {{2, 64, FT_SCORED_FULL, FT_SCORE_TILE},
-     {TILE(256, 64), .stages = 4, .q_stages = 1, .overlap_tiles = 1, .pingpong = 2,
+     {TILE(192, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2,
       .direct_store = 1}},
     {{2, 64, FT_SCORED, FT_SCORE_TILE},
      {TILE(128, 128), .stages = 3, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2,
@@ -129,7 +130,7 @@ static bool take_favourite(const struct ft_request *request, const struct ft_arc
                           !ft_blocks_are_partial(request) &&
                           favourites[i].of.when != FT_PLAIN_FEW_SEEN;
     if (!e4m3 && ft_score_kind_of(request->score) == FT_SCORE_TILE)
-      knobs_of.score_in_smem = request->head_dim > 64 && knobs_of.block_n % 64 == 0 ? 2 : 1;
+      knobs_of.score_in_smem = knobs_of.block_n % 64 == 0 ? 2 : 1;
     knobs_of.direct_store |= e4m3 || ft_outputs_are_wide(request);
     if (ft_outputs_are_wide(request) && !knobs_of.overlap_tiles) knobs_of.q_stages = 1;
     knobs_of.integer_max = knobs_of.lazy_rescale = 1;

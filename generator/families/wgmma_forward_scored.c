@@ -26,17 +26,12 @@ static bool fits_tall(const struct ft_request *request,
 }
 
 /* At d64 tiles of 256 rows have fewer rows beyond the last query than those of 192, and in fewer of
- * their steps of 64 keys ALiBi has keys on both sides of a query. Dense bias is faster in steps of
- * more keys. */
+ * their steps of 64 keys ALiBi has keys on both sides of a query. */
 static void fit_64(const struct ft_request *request, struct ft_wgmma_forward_knobs *knobs_of) {
   const enum ft_score_kind kind = ft_score_kind_of(request->score);
   if (request->causal) return;
-  if (kind == FT_SCORE_TILE) {
-    knobs_of->block_m = knobs_of->block_n = 128;
-    knobs_of->stages = 3;
-    knobs_of->q_stages = 2;
-  } else if ((kind == FT_SCORE_SIDES || kind == FT_SCORE_SIGMOID || kind == FT_SCORE_DISTANCE) &&
-             fits_tall(request, knobs_of)) {
+  if ((kind == FT_SCORE_SIDES || kind == FT_SCORE_SIGMOID || kind == FT_SCORE_DISTANCE) &&
+      fits_tall(request, knobs_of)) {
     knobs_of->block_m = 256;
     knobs_of->block_n = 64;
     knobs_of->stages = 4;
