@@ -34,8 +34,9 @@ static const char few_rows[] = "local bias = tensor('bias', 'bf16', heads, 150, 
                                "score = s + 4 * bias(h, i, j)";
 static const char shifted[] = "local bias = tensor('bias', 'fp16', nq, batch, nk + 8, kv_heads)\n"
                               "score = s + 4 * bias(i, b, j + 8, kv)";
-static const char before[] = "local bias = tensor('bias', 'bf16', nq, nk)\n"
-                             "score = s + 4 * bias(i, j - 8)";
+/* The first of several extents alone may be one that all share, which TMA cannot read as rows. */
+static const char before[] = "local bias = tensor('bias', 'bf16', heads, nq, nk)\n"
+                             "score = s + 4 * bias(h, i, j - 8)";
 /* Steps reach beyond the last key, and what is divided is not left out by a compiler. */
 static const char besides[] =
     "local step, bias = scalar('step', 'int'), tensor('bias', 'bf16', heads, nq, nk)\n"
