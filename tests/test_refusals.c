@@ -222,6 +222,37 @@ START_TEST(a_checked_run_names_the_wrong_number) {
 }
 END_TEST
 
+/* They begin at 0, do not fall, and stay within the rows that there are; pages are in the pool. */
+START_TEST(wrong_starts_and_pages_are_named) {
+  static const struct {
+    int place, wrong;
+    const char *words;
+  } cases[] = {{0, 1, "arguments.cu_seqlens_q[0] is 1; allowed: 0"},
+               {2, 39,
+                "arguments.cu_seqlens_q[2] is 39, and the one before is 40; allowed: not to fall "
+                "(batch entry 1)"},
+               {3, ROWS + 1,
+                "arguments.cu_seqlens_q[3] is 97; allowed: at most seqlen_q, 96 (batch entry "
+                "2)"}};
+  fatune_plan *plan = plan_to_check(RAGGED);
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+    const fatune_arguments arguments = arguments_of(RAGGED);
+    memory.starts[cases[n].place] = cases[n].wrong;
+    expect_refusal(run(plan, &arguments), cases[n].words);
+  }
+  fatune_plan_free(plan);
+  plan = plan_to_check(PAGED);
+  static const int pages[] = {-1, SEQUENCES};
+  for (size_t n = 0; n < 2; n++) {
+    const fatune_arguments arguments = arguments_of(PAGED);
+    memory.table[1] = pages[n];
+    expect_refusal(run(plan, &arguments), "in column 0 of batch entry 1; allowed: 0 .. 2");
+  }
+  fatune_plan_free(plan);
+  ck_assert_int_eq(lab.cuda.calls("cuLaunchKernel"), 0);
+}
+END_TEST
+
 /* Nothing is launched that could not be checked: the n-th copy from the GPU fails. */
 START_TEST(a_check_that_fails_stops_the_run) {
   for (int n = 1; n <= 2; n++) {
@@ -273,6 +304,7 @@ Suite *make_refusals_suite(void) {
   suite_add_tcase(suite, calls);
   tcase_add_checked_fixture(checks, set_up_checks, tear_down);
   tcase_add_loop_test(checks, a_checked_run_names_the_wrong_number, 0, CHECKED);
+  tcase_add_test(checks, wrong_starts_and_pages_are_named);
   tcase_add_loop_test(checks, a_check_that_fails_stops_the_run, 0, CHECKED);
   tcase_add_test(checks, a_check_reads_no_further_than_the_arguments);
   suite_add_tcase(suite, checks);
