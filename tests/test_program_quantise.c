@@ -301,6 +301,8 @@ START_TEST(other_failures_have_a_code_and_a_message) {
   expect_message(others[_i].message);
   ck_assert_str_eq(output, "");
   ck_assert_int_ne(access("o", F_OK), 0);
+  ck_assert_int_ne(access("d", F_OK), 0); /* of two results none, also where one could be written */
+  ck_assert_int_ne(system("ls | grep unfinished"), 0);
 }
 END_TEST
 

@@ -11,28 +11,49 @@
 #include "cache/unfinished.h"
 #include "generator/status.h"
 
+/* error: as errno; 0 is none. */
+static int fail_of(const struct cli_result *result, int error) {
+  if (error == 0) return FT_OK;
+  return ft_fail(FT_E_IO, "%s '%s': %s", result->option, result->path, strerror(error));
+}
+
 static int write_all(FILE *file, const void *bytes, size_t length) {
   const bool written = length == 0 || fwrite(bytes, 1, length, file) == length;
   return written && fflush(file) == 0 ? 0 : errno;
 }
 
-/* A temporary beside the file, then rename: a reader sees the old file or the new one. */
-static int replace_file(const char *option, const char *path, const void *bytes, size_t length) {
-  struct ft_unfinished unfinished;
-  const int made = ft_unfinished_make(&unfinished, path);
-  if (made != FT_OK) return ft_fail(FT_E_IO, "%s: %s", option, ft_detail());
-  FILE *const file = fdopen(unfinished.file, "wb");
-  int error = file == NULL ? errno : write_all(file, bytes, length);
+/* A temporary beside the file, which replaces it when it is renamed: a reader sees the old file or
+ * the new one. */
+static int write_beside(struct ft_unfinished *unfinished, const struct cli_result *result) {
+  if (ft_unfinished_make(unfinished, result->path) != FT_OK)
+    return ft_fail(FT_E_IO, "%s: %s", result->option, ft_detail());
+  FILE *const file = fdopen(unfinished->file, "wb");
+  int error = file == NULL ? errno : write_all(file, result->bytes, result->length);
   const mode_t mask = umask(0); /* mkstemp makes 0600; a result is as readable as any other file */
   umask(mask);
-  if (error == 0 && fchmod(unfinished.file, 0666 & ~mask) != 0) error = errno;
+  if (error == 0 && fchmod(unfinished->file, 0666 & ~mask) != 0) error = errno;
   if (file == NULL)
-    close(unfinished.file);
+    close(unfinished->file);
   else if (fclose(file) != 0 && error == 0)
     error = errno;
-  if (error == 0 && rename(unfinished.path, path) != 0) error = errno;
-  ft_unfinished_end(&unfinished);
-  return error == 0 ? FT_OK : ft_fail(FT_E_IO, "%s '%s': %s", option, path, strerror(error));
+  return fail_of(result, error);
+}
+
+/* Devices and pipes are opened and written, not replaced. So are links: /dev/stdout is one. */
+static bool is_replaced(const char *path) {
+  struct stat state;
+  return strcmp(path, "-") != 0 && (lstat(path, &state) != 0 || S_ISREG(state.st_mode));
+}
+
+static int write_into(const struct cli_result *result) {
+  if (strcmp(result->path, "-") == 0) {
+    (void)fwrite(result->bytes, 1, result->length, stdout); /* main looks at ferror(stdout) */
+    return FT_OK;
+  }
+  FILE *const file = fopen(result->path, "wbe");
+  int error = file == NULL ? errno : write_all(file, result->bytes, result->length);
+  if (file != NULL && fclose(file) != 0 && error == 0) error = errno;
+  return fail_of(result, error);
 }
 
 int cli_file_check(const struct cli *cli, const char *option, const char *path) {
@@ -40,22 +61,30 @@ int cli_file_check(const struct cli *cli, const char *option, const char *path) 
   return ft_fail(FT_E_ARGUMENT, "%s is '-' with --json; allowed: a file", option);
 }
 
+int cli_files_write(struct cli *cli, const struct cli_result results[], int count) {
+  struct ft_unfinished unfinished[CLI_RESULTS_MOST] = {FT_UNFINISHED_INIT, FT_UNFINISHED_INIT};
+  bool replaced[CLI_RESULTS_MOST] = {false};
+  int status = FT_OK;
+  for (int i = 0; i < count; i++) {
+    FT_TRY(cli_file_check(cli, results[i].option, results[i].path));
+    replaced[i] = is_replaced(results[i].path);
+  }
+  for (int i = 0; i < count && status == FT_OK; i++)
+    if (replaced[i]) status = write_beside(&unfinished[i], &results[i]);
+  for (int i = 0; i < count && status == FT_OK; i++)
+    if (!replaced[i]) status = write_into(&results[i]);
+  for (int i = 0; i < count && status == FT_OK; i++)
+    if (replaced[i] && rename(unfinished[i].path, results[i].path) != 0)
+      status = fail_of(&results[i], errno);
+  for (int i = 0; i < count; i++)
+    if (replaced[i]) ft_unfinished_end(&unfinished[i]);
+  return status;
+}
+
 int cli_file_write(struct cli *cli, const char *option, const char *path, const void *bytes,
                    size_t length) {
-  struct stat state;
-  FT_TRY(cli_file_check(cli, option, path));
-  if (strcmp(path, "-") == 0) {
-    (void)fwrite(bytes, 1, length, stdout); /* main looks at ferror(stdout) */
-    return FT_OK;
-  }
-  /* Devices and pipes are opened and written, not replaced. So are links: /dev/stdout is one. */
-  if (lstat(path, &state) == 0 && !S_ISREG(state.st_mode)) {
-    FILE *const file = fopen(path, "wbe");
-    int error = file == NULL ? errno : write_all(file, bytes, length);
-    if (file != NULL && fclose(file) != 0 && error == 0) error = errno;
-    return error == 0 ? FT_OK : ft_fail(FT_E_IO, "%s '%s': %s", option, path, strerror(error));
-  }
-  return replace_file(option, path, bytes, length);
+  const struct cli_result result = {option, path, bytes, length};
+  return cli_files_write(cli, &result, 1);
 }
 
 /* ---- reading ---- */

@@ -13,6 +13,20 @@ int cli_file_check(const struct cli *cli, const char *option, const char *path);
 int cli_file_write(struct cli *cli, const char *option, const char *path, const void *bytes,
                    size_t length);
 
+/* What a command writes to a file that an option names. */
+struct cli_result {
+  const char *option, *path;
+  const void *bytes;
+  size_t length;
+};
+
+enum { CLI_RESULTS_MOST = 2 };
+
+/* All results or, where one cannot be written, none: files get their names when all bytes are
+ * written. Only a rename that fails after another one leaves a result without the other. Fails as
+ * cli_file_write. */
+int cli_files_write(struct cli *cli, const struct cli_result results[], int count);
+
 /* FT_E_ARGUMENT, telling both lengths, where the file has another one. The caller frees *bytes. */
 int cli_file_read(const char *option, const char *path, size_t length, void **bytes);
 

@@ -209,9 +209,10 @@ static void tell_text(struct cli *cli, const struct quantised *all) {
 
 static int write_files(struct cli *cli, const struct quantised *all) {
   const struct cli_options *const options = &cli->options;
-  FT_TRY(cli_file_write(cli, "--descales", options->descales, all->host[DESCALES],
-                        all->sizes[DESCALES]));
-  return cli_file_write(cli, "--output", options->output, all->host[BYTES], all->sizes[BYTES]);
+  const struct cli_result results[] = {
+      {"--descales", options->descales, all->host[DESCALES], all->sizes[DESCALES]},
+      {"--output", options->output, all->host[BYTES], all->sizes[BYTES]}};
+  return cli_files_write(cli, results, 2);
 }
 
 static int run(struct cli *cli) {
