@@ -14,9 +14,13 @@
 #include "tests/store_fixture.h"
 #include "tuner/search/gpu_rig.h"
 
-static const char *const words[] = {"forward bf16 d16 nq40 nk48 hq2", "backward bf16 d16 nq40",
-                                    "forward fp16 d16 nq40 sinks"};
-enum { REQUESTS = sizeof words / sizeof *words, LOADED = 3 };
+static const struct {
+  const char *words, *score; /* NULL: none */
+} requests[] = {{"forward bf16 d16 nq40 nk48 hq2", NULL},
+                {"backward bf16 d16 nq40", NULL},
+                {"forward fp16 d16 nq40 sinks", NULL},
+                {"forward bf16 d16 nq40 hq2", "alibi"}}; /* it captures slopes */
+enum { REQUESTS = sizeof requests / sizeof *requests, LOADED = 3 };
 
 static struct fake_lab lab;
 static struct ft_request request;
@@ -34,7 +38,9 @@ static void tear_down(void) {
 }
 
 static void choose(int which) {
-  ck_assert_msg(ft_request_parse(&request, words[which]) == FT_OK, "%s", ft_detail());
+  const char *const words = requests[which].words, *const score = requests[which].score;
+  ck_assert_msg(ft_request_parse(&request, words) == FT_OK, "%s", ft_detail());
+  if (score) ck_assert_status(fatune_score_add(&request.score, lab.session, score, NULL), FT_OK);
   ck_assert_status(ft_default_config(&request, &lab.session->device.arch, &config), FT_OK);
 }
 

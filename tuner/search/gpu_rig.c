@@ -15,6 +15,7 @@
 #include "runtime/kernel_source.h"
 #include "runtime/launch.h"
 #include "runtime/module.h"
+#include "runtime/scores.h"
 #include "generator/model/model.h"
 #include "tuner/search/known_trials.h"
 #include "tuner/verify/comparison.h"
@@ -115,7 +116,9 @@ static int rig_load(void *payload, const struct ft_config *config, const struct 
                                          .config = &loaded->config,
                                          .arch = &rig->arch,
                                          .budget = &loaded->budget};
-  const int status = ft_module_load(&loaded->module, rig->session, kernel, config->family);
+  int status = ft_session_score(rig->session, rig->request.score, &loaded->plan.score);
+  if (status == FT_OK)
+    status = ft_module_load(&loaded->module, rig->session, kernel, config->family);
   if (status != FT_OK)
     free(loaded);
   else
