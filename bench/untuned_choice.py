@@ -146,10 +146,21 @@ def trials_of(cache):
 
 
 def time_of(rows, config):
+    """Time and clock of a config, those of its finals before those of its screening, and whether it had finals; None without a time."""
+    found = None
     for row in rows:
-        if f'config="{config}"' in row and " median_us=" in row:
-            return float(row.split(" median_us=")[1].split()[0])
-    return None
+        if f'config="{config}"' in row and " median_us=" in row and not (found and found[2]):
+            clock = row.split(" sm_clock_mhz=")[1].split()[0] if " sm_clock_mhz=" in row else 0
+            found = float(row.split(" median_us=")[1].split()[0]), float(clock), " outcome=ok " in row
+    return found
+
+
+def us_beside(rows, config, winner):
+    """What a config would take at the winner's clock: finals run on a hotter GPU than a screening. None without a time."""
+    one, best = time_of(rows, config), time_of(rows, winner)
+    if one is None or best is None or one[2] or not one[1]:
+        return one and one[0]
+    return one[0] * one[1] / (best[1] or one[1])
 
 
 def search(options, request, budget, folder, shipped="on"):
@@ -187,7 +198,7 @@ def tune(options, document, budget):
     found = output["results"][0]
 
     def us_of(config):  # None: it was not reached, or does not run
-        return found["default_us"] if config == document["default"] else time_of(rows, config)
+        return found["default_us"] if config == document["default"] else us_beside(rows, config, found["config"])
 
     keys = ("best_us", "default_us", "legal", "tried", "ok", "wrong", "failed", "spilled", "rounds_again", "unsteady", "seconds",
             "compile_seconds", "measure_seconds")
