@@ -12,7 +12,8 @@ import common
 LAYER = {"heads": 16, "dim": 128, "tokens": 16384}
 GPT = {"width": 768, "heads": 12, "layers": 12, "tokens": 16384, "vocabulary": 50304}
 BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
-OPTIONS = {"--parts": {"default": "layer,gpt", "help": "which: layer, gpt"}}
+OPTIONS = {"--parts": {"default": "layer,gpt", "help": "which: layer, gpt"},
+           "--lengths": {"default": "", "help": "of the GPT's sequences; else 1024,2048,4096,8192"}}
 
 
 def attend_by_sdpa(torch, backend):
@@ -110,7 +111,7 @@ def measure_gpt(options, torch, fatune, report, seq):
     losses = {contender.name: contender.function().item() for contender in contenders}
     if max(losses.values()) - min(losses.values()) > 0.01:
         raise SystemExit(f"gpt n{seq}: the losses differ: {losses}")
-    common.measure(contenders, options.quick, sample_ms=50.0, warmup_ms=50.0)
+    common.measure(contenders, quick=True, sample_ms=50.0, warmup_ms=50.0)  # a step spreads by less than 1 %
     add_rows(report, contenders, part="gpt", n=seq, b=batch, d=GPT["width"] // GPT["heads"],
              heads=GPT["heads"], tokens=GPT["tokens"])
 
@@ -122,7 +123,8 @@ def main():
     report = common.Report("training", options)
     parts = options.parts.split(",")
     layer = ((2048,) if options.quick else (2048, 8192)) if "layer" in parts else ()
-    gpt = ((2048,) if options.quick else (1024, 2048, 4096, 8192)) if "gpt" in parts else ()
+    lengths = tuple(map(int, options.lengths.split(","))) if options.lengths else (1024, 2048, 4096, 8192)
+    gpt = ((2048,) if options.quick else lengths) if "gpt" in parts else ()
     requests = [text for seq in layer
                 for text in requests_of(LAYER["dim"], LAYER["heads"], LAYER["tokens"] // seq, seq)]
     requests += [text for seq in gpt

@@ -6,7 +6,8 @@ Every run begins with the same random weights and sees the same batches. Runs wi
 attention, one for each of its kernels (with dropout also with masks of their own), differ by
 rounding and chance alone: how far each is from the mean of them is the noise. fatune's curve must be
 within it; a control whose attention weights get no gradient must not be. Exit status 0 when both
-hold.
+hold. Tokens per second are of the second half of a run's steps: fatune's beside those of PyTorch's kernels
+and of its standard attention (MATH). So small a model waits for the host; bench/training.py has a larger one.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import functools
 import pathlib
 import random
 import sys
+import time
 
 import torch
 from torch.nn import functional
@@ -123,10 +125,11 @@ def without_gradients_of_weights(q, k, v, step, layer, *, dropout):
 def backends(device, dtype):
     """Those of PyTorch's kernels that serve this GPU."""
     served = []
-    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH):
-        q = torch.zeros(1, Shape().heads, 64, Shape().head_dim, device=device, dtype=dtype)
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH,
+                    SDPBackend.CUDNN_ATTENTION):
+        q = torch.zeros(1, Shape().heads, 64, Shape().head_dim, device=device, dtype=dtype, requires_grad=True)
         try:
-            by_torch(q, q, q, 0, 0, dropout=0.1, backend=backend)
+            by_torch(q, q, q, 0, 0, dropout=0.1, backend=backend).sum().backward()
         except RuntimeError:
             continue
         served.append(backend)
@@ -136,14 +139,17 @@ def backends(device, dtype):
 # ---- training --------------------------------------------------------------------------------------
 
 def train(attend, tokens, vocabulary, *, steps, device, dtype, chance, context=CONTEXT, batch=BATCH):
-    """The loss of every step."""
+    """The loss of every step; tokens per second of the second half of the steps."""
     torch.manual_seed(0)
     model = GPT(vocabulary, context).to(device)
     torch.manual_seed(chance)  # of PyTorch's dropout masks
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98))
     scaler = torch.amp.GradScaler(device, enabled=dtype == torch.float16)
-    losses = []
+    losses, begin = [], 0.0
     for step, (inputs, targets) in enumerate(batches(tokens, steps, device, context, batch)):
+        if step == steps // 2:
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
         for group in optimizer.param_groups:
             group["lr"] = 1e-3 * min(1, (step + 1) / 20)
         with torch.autocast(device, dtype=dtype):
@@ -154,7 +160,15 @@ def train(attend, tokens, vocabulary, *, steps, device, dtype, chance, context=C
         scaler.step(optimizer)
         scaler.update()
         losses.append(loss.detach())
-    return torch.stack(losses).double().cpu()
+    losses = torch.stack(losses).double().cpu()
+    return losses, (steps - steps // 2) * context * batch / (time.perf_counter() - begin)
+
+
+def print_speeds(kernels, torch_speeds, ours):
+    speeds = {kernel.name: speed for kernel, speed in zip(kernels, torch_speeds)}
+    best = max((name for name in speeds if name != "MATH"), key=speeds.get)
+    print("  tokens per second: " + ", ".join(f"{name} {speed:.0f}" for name, speed in speeds.items())
+          + f", fatune {ours:.0f}: {ours / speeds[best]:.2f} x {best}, {ours / speeds['MATH']:.2f} x MATH")
 
 
 def points(losses):
@@ -164,20 +178,22 @@ def points(losses):
 
 def compare(dropout, kernels, **options):
     """True when fatune's curve is within the noise and the control's is not."""
-    torch_runs = [
-        points(train(functools.partial(by_torch, dropout=dropout, backend=backend), chance=n,
-                     **options)) for n, backend in enumerate(kernels)]
-    ours = points(train(functools.partial(by_fatune, dropout=dropout), chance=0, **options))
-    control = points(train(functools.partial(without_gradients_of_weights, dropout=dropout),
-                           chance=0, **options))
+    def run(attend, chance=0, **more):
+        losses, speed = train(functools.partial(attend, dropout=dropout, **more), chance=chance, **options)
+        return points(losses), speed
+
+    torch_runs, torch_speeds = zip(*(run(by_torch, n, backend=backend) for n, backend in enumerate(kernels)))
+    ours, speed = run(by_fatune)
+    control, _ = run(without_gradients_of_weights)
     mean = torch.stack(torch_runs).mean(0)
-    noise = max((run - mean).abs().max().item() for run in torch_runs)
-    off, control_off = ((run - mean).abs().max().item() for run in (ours, control))
+    noise = max((curve - mean).abs().max().item() for curve in torch_runs)
+    off, control_off = ((curve - mean).abs().max().item() for curve in (ours, control))
     print(f"\ndropout {dropout:g}: mean loss of {WINDOW} steps\n  step   PyTorch    fatune   control")
     for n, values in enumerate(zip(mean.tolist(), ours.tolist(), control.tolist())):
         print(f"{(n + 1) * WINDOW:6d}" + "".join(f"{value:10.4f}" for value in values))
     print(f"  largest distance from PyTorch's mean: its own {len(kernels)} runs {noise:.4f}, "
           f"fatune {off:.4f} (allowed {FACTOR * noise:.4f}), control {control_off:.4f}")
+    print_speeds(kernels, torch_speeds, speed)
     if off > FACTOR * noise:
         print("  WRONG: fatune's curve is not PyTorch's")
     if control_off <= FACTOR * noise:
