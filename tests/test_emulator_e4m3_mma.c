@@ -151,18 +151,33 @@ START_TEST(scores_without_descales_are_seen) {
 END_TEST
 
 /* An element of an input becomes NaN: rows of O that it belongs to are NaN, others are not. */
+static const struct {
+  const char *gpu, *request, *config;
+  int tensor;
+} with_nan[] = {
+    {"rtx4090", "e4m3 d64 nq70 nk100 causal=top-left", TILE(64, 32, 4, 2, ""), FT_Q},
+    {"rtx4090", "e4m3 d64 nq70 nk100 causal=top-left", TILE(64, 32, 4, 2, ""), FT_K},
+    {"rtx4090", "e4m3 d64 nq70 nk100 causal=top-left", TILE(64, 32, 4, 2, ""), FT_V},
+    {"rtx4090", "bf16 kv=e4m3 d64 nq70 nk100 causal=top-left", NULL, FT_K},
+    {"rtx4090", "bf16 kv=e4m3 d64 nq70 nk100 causal=top-left", NULL, FT_V},
+    {"h200", "bf16 kv=e4m3 d64 nq70 nk100 causal=top-left", NULL, FT_K},
+    {"h200", "bf16 kv=e4m3 d64 nq70 nk100 causal=top-left", NULL, FT_V},
+    {"a100", "bf16 kv=e4m3 d64 nq70 nk100 causal=top-left", NULL, FT_K},
+    {"a100", "bf16 kv=e4m3 d64 nq70 nk100 causal=top-left", NULL, FT_V},
+};
+
 START_TEST(nan_is_seen_in_o) {
   enum { NAN_BYTE = 0x7F, ROWS = 70, ROW = 3, DIM = 64, COLUMN = 5 };
-  static const char request[] = "e4m3 d64 nq70 nk100 causal=top-left";
-  fatune_session *const session = emulator_open("rtx4090", NULL);
+  const char *const request = with_nan[_i].request;
+  fatune_session *const session = emulator_open(with_nan[_i].gpu, NULL);
   const struct ft_problem_options options =
       emulator_options(request, FT_LAYOUT_BHSD, emulator_seed());
   struct ft_problem *problem;
   ck_assert_msg(ft_problem_make(&problem, session, &options) == FT_OK, "%s", ft_detail());
-  fatune_plan *const plan = emulator_plan(session, request, TILE(64, 32, 4, 2, ""));
+  fatune_plan *const plan = emulator_plan(session, request, with_nan[_i].config);
   const struct ft_driver *const driver = &session->driver;
   const uint8_t byte = NAN_BYTE;
-  const int tensor = _i == 0 ? FT_Q : _i == 1 ? FT_K : FT_V;
+  const int tensor = with_nan[_i].tensor;
   const cu_address at = problem->data[tensor] + (cu_address)(ROW * DIM + COLUMN);
   uint16_t o[ROWS * DIM];
   ck_assert_int_eq(driver->copy_to_device(at, &byte, 1, NULL), 0);
@@ -333,7 +348,7 @@ Suite *make_emulator_e4m3_mma_suite(void) {
   tcase_add_loop_test(tests, random_requests_are_right, 0, 8);
   tcase_add_loop_test(tests, scores_are_right, 0, EMULATOR_RUNS(scored));
   tcase_add_test(tests, scores_without_descales_are_seen);
-  tcase_add_loop_test(tests, nan_is_seen_in_o, 0, 3);
+  tcase_add_loop_test(tests, nan_is_seen_in_o, 0, EMULATOR_COUNT(with_nan));
   tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
   tcase_add_loop_test(tests, bugs_of_blocks_are_seen, 0, EMULATOR_RUNS(bugs_of_blocks));
