@@ -132,7 +132,7 @@ static double besides_of(const struct ft_host_problem *problem,
   const struct ft_request *request = &problem->request;
   if (request->dtype == FT_E4M3) return E4M3_SCORES;
   if (ft_output_dtype(request) != FT_FP32) return 0;
-  return OF_FP32 + WOBBLE * (ft_wobble(request, scratch->largest_score) - 1);
+  return OF_FP32 + WOBBLE * (ft_wobble(request, scratch->largest_score) - 1) + scratch->rounding;
 }
 
 static void answer_row(struct work *work, struct ft_row_scratch *scratch, int index) {

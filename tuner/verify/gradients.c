@@ -171,14 +171,14 @@ static double subnormal_weight(const struct ft_host_problem *problem, double wei
   return fabs(weight) < smallest_normal ? ft_half_ulp(FT_FP16, weight) : 0;
 }
 
-/* The relative error that P may have, in the unit of ft_wobble. In fp32 a score function adds three
- * roundings, of the score, of its product with log2 e, and of that of LSE: each by up to 2^-24 of
- * the score. */
+/* The relative error that P may have, in the unit of ft_wobble. In fp32 a score function's own
+ * roundings are in the exponent, and so is that of LSE times log2 e, as large as the score's. (The
+ * score times log2 e is a part of an FMA and not rounded, and LSE is taken as it is given.) */
 static double wobble_of(const struct ft_host_problem *problem, double score,
                         const struct ft_scored *scored) {
   const double of_products = ft_wobble(&problem->request, score * problem->scale * scored->slope);
   const bool rounds = problem->score && problem->request.dtype == FT_FP32;
-  return of_products + (rounds ? 3 * 0x1p-24 / 0x1p-22 * fabs(scored->score) : 0);
+  return of_products + (rounds ? (scored->rounding + 0x1p-24 * fabs(scored->score)) / 0x1p-22 : 0);
 }
 
 /* Of row and key j, where kept says whether dropout keeps them. What is hidden is all 0. */

@@ -154,7 +154,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
 
   ft_scorer_enter(&scratch->scorer, row);
   int64_t count = 0;
-  double longest = 0, largest = 0;
+  double longest = 0, largest = 0, rounding = 0;
   for (int64_t j = keys.begin; j < keys.end; j++) {
     if (!ft_sees(&visibility, row.i, j) || (line && !line[j / request->mask_cols])) continue;
     ft_widen(dtype, ft_kv_row(problem, problem->k, dim, row, j), k, dim);
@@ -169,6 +169,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     if (!of_exact.visible) continue;
     if (request->dtype == FT_E4M3) longest = fmax(longest, of_k * length_of(k, dim));
     if (isfinite(exact)) largest = fmax(largest, fabs(exact * scale));
+    rounding = fmax(rounding, of_exact.rounding);
     scratch->keys[count] = j;
     scratch->exact[count] = of_exact.score;
     scratch->plain[count] = (float)of_plain.score;
@@ -179,6 +180,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   }
   scratch->score_bound = request->dtype == FT_E4M3 ? scale_q * length_of(q, dim) * longest : 0;
   scratch->largest_score = largest;
+  scratch->rounding = rounding;
   return count;
 }
 

@@ -3,7 +3,9 @@
 #include "tuner/verify/scorer.h"
 
 #include <math.h>
+#include <stdlib.h>
 
+#include "generator/score/rounding.h"
 #include "generator/status.h"
 
 int ft_scorer_open(struct ft_scorer *scorer, const struct ft_host_problem *problem) {
@@ -18,11 +20,18 @@ int ft_scorer_open(struct ft_scorer *scorer, const struct ft_host_problem *probl
     roots[count++] = derivatives->others[n].leaf;
     roots[count++] = derivatives->others[n].node;
   }
-  return ft_interpreter_open(&scorer->interpreter, score, roots, count);
+  FT_TRY(ft_interpreter_open(&scorer->interpreter, score, roots, count));
+  if (problem->request.dtype != FT_FP32) return FT_OK;
+  scorer->errors = calloc((size_t)score->expression.count, sizeof(double));
+  if (scorer->errors != NULL) return FT_OK;
+  ft_interpreter_close(&scorer->interpreter);
+  return ft_fail(FT_E_MEMORY, "no memory for errors of score %s", score->name);
 }
 
 void ft_scorer_close(struct ft_scorer *scorer) {
   ft_interpreter_close(&scorer->interpreter);
+  free(scorer->errors);
+  scorer->errors = NULL;
 }
 
 void ft_scorer_enter(struct ft_scorer *scorer, struct ft_row row) {
@@ -45,9 +54,13 @@ struct ft_scored ft_scorer_key(struct ft_scorer *scorer, int64_t j, double s) {
   scorer->inputs.symbols[FT_SYMBOL_S] = s;
   ft_interpret(&scorer->interpreter, &scorer->inputs);
   const double score = ft_interpreter_value(&scorer->interpreter, known->score.score);
+  const double rounding =
+      scorer->errors ? ft_score_rounding(&scorer->interpreter, scorer->errors, known->score.score)
+                     : 0;
   const bool visible = ft_interpreter_value(&scorer->interpreter, known->score.visible) != 0;
   return (struct ft_scored){.score = score,
                             .slope = ft_interpreter_value(&scorer->interpreter, known->slope),
+                            .rounding = rounding,
                             .visible = visible && score != -HUGE_VAL};
 }
 

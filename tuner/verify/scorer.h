@@ -12,6 +12,7 @@ struct ft_scorer {
   const struct ft_known_score *known; /* NULL: there is none */
   struct ft_interpreter interpreter;
   struct ft_score_inputs inputs;
+  double *errors; /* of each node, where kernels compute the score in fp32 (rounding.h); owned */
 };
 
 int ft_scorer_open(struct ft_scorer *scorer, const struct ft_host_problem *problem);
@@ -22,7 +23,8 @@ void ft_scorer_enter(struct ft_scorer *scorer, struct ft_row row);
 
 struct ft_scored {
   double score, slope;
-  bool visible; /* a score of -inf hides its key, too */
+  double rounding; /* of fp32: what the score errs by as the function is computed; else 0 */
+  bool visible;    /* a score of -inf hides its key, too */
 };
 struct ft_scored ft_scorer_key(struct ft_scorer *scorer, int64_t j, double s);
 
