@@ -7,8 +7,9 @@
  * predictions is one that errs in its favour. So it decides where it sees a clear gain: the margins
  * come with the fit.
  *
- * Asked are the configs that differ from a family's default in a knob or two. The prediction by
- * hand is cheap and puts the most promising in front, and the fit ranks these. */
+ * Asked are the configs that differ in a knob or two from a family's default, or from one that was
+ * the fastest for another request. The prediction by hand is cheap and puts the most promising in
+ * front, and the fit ranks these. */
 #include "generator/model/choice.h"
 
 #include <math.h>
@@ -34,16 +35,19 @@ struct search {
   int count;
 };
 
-/* Whether ptxas is likely to find registers for it. Of what was recorded of the mma families with
- * elements of 32 bits, it spilled 4 % of the kernels below this share of the registers, and 40 % of
- * those above; with elements of 16 bits 1 % of all. */
+/* Whether ptxas is likely to find registers for it. Of the mma families it spilled 40 % of the fp32
+ * kernels above 0.75 of the registers by the estimate, and few below. Of tf32, whose operands are
+ * of one part, it spilled 4 of 98 between 0.75 and 0.9 and 41 of 98 beyond; with elements of 16
+ * bits 1 % of all. */
 static bool has_registers(const struct search *search, const struct ft_config *config) {
-  static const double SHARE = 0.75;
+  static const double FP32_SHARE = 0.75, TF32_SHARE = 0.9;
   const struct ft_family *const family = config->family;
+  const enum ft_dtype dtype = search->request->dtype;
   const bool by_mma = family == &ft_mma_forward_family || family == &ft_mma_backward_family;
-  if (!by_mma || ft_dtype_bytes(search->request->dtype) < 4) return true;
+  if (!by_mma || ft_dtype_bytes(dtype) < 4) return true;
   const struct ft_budget budget = ft_budget_of(search->request, config, search->arch);
-  return budget.regs_estimate <= SHARE * budget.regs_limit;
+  const double share = dtype == FT_TF32 ? TF32_SHARE : FP32_SHARE;
+  return budget.regs_estimate <= share * budget.regs_limit;
 }
 
 static void ask(struct search *search, const struct ft_config *config) {
@@ -108,7 +112,7 @@ static double best_neighbour(struct search *search, const struct ft_config *from
  * knobs, and in a switch or two beside it. */
 static double best_of(struct search *search, const struct ft_config *from,
                       struct ft_config *config) {
-  enum { ROUNDS = 3 };
+  enum { ROUNDS = 6 };
   double least = best_neighbour(search, from, config);
   for (int n = 1; n < ROUNDS; n++) {
     struct ft_config next;
@@ -120,6 +124,28 @@ static double best_of(struct search *search, const struct ft_config *from,
   return least;
 }
 
+/* Where the fastest config differs from the default in its tile, its warps and its division of the
+ * keys, each step of a descent to it may lead through slower ones. So the configs that were the
+ * fastest for other requests are asked, too, and the neighbours of the best of them. Infinity where
+ * none of the family can be asked. */
+static double best_of_starts(struct search *search, const struct ft_family *family,
+                             struct ft_config *config) {
+  struct ft_config start, from;
+  const char *text;
+  double least = INFINITY;
+  search->count = 0;
+  for (int n = 0; (text = ft_fit_start(family->pass, search->arch, n)) != NULL; n++)
+    if (ft_config_parse(&start, text) == FT_OK && start.family == family) ask(search, &start);
+  for (int n = 0; n < search->count; n++) {
+    const struct asked *const it = &search->list[n];
+    const double us = ft_ranker_us(search->ranker, &it->config, &it->by_hand);
+    if (us >= least) continue;
+    least = us;
+    from = it->config;
+  }
+  return least < INFINITY ? best_of(search, &from, config) : least;
+}
+
 static bool is_sized(const struct ft_request *request) {
   return request->batch > 0 && request->heads_kv > 0 && request->seqlen_q > 0 &&
          request->seqlen_k > 0;
@@ -127,7 +153,7 @@ static bool is_sized(const struct ft_request *request) {
 
 /* Large problems need a larger margin: their defaults were searched for with more care. fit.py has
  * the same numbers. */
-static const double LONG_US = 200, LONG_MARGIN = 1.08, LONG_OTHER = 1.3;
+static const double LONG_US = 200, LONG_MARGIN = 1.1, LONG_OTHER = 1.3;
 
 double ft_choice_margin(const struct ft_ranker *ranker, const struct ft_config *config) {
   const struct ft_config *const standard = &ranker->standard.config;
@@ -152,10 +178,15 @@ int ft_model_choose(const struct ft_request *request, const struct ft_arch *arch
   *config = standard;
   for (int n = 0; ft_family_at(n) != NULL; n++) {
     const struct ft_family *const family = ft_family_at(n);
-    struct ft_config from = standard, best;
+    struct ft_config from = standard, best, other;
     if (family->pass != request->pass || !ft_family_serves(family, request, arch)) continue;
     if (family != standard.family && !family->default_config(request, arch, &from)) continue;
-    const double found = best_of(&search, &from, &best);
+    double found = best_of(&search, &from, &best);
+    const double elsewhere = best_of_starts(&search, family, &other);
+    if (elsewhere < found) {
+      found = elsewhere;
+      best = other;
+    }
     const double margin = ft_choice_margin(&ranker, &best);
     if (found * margin >= least) continue;
     least = found * margin;

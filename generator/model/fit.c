@@ -26,6 +26,13 @@ static const struct ft_fit_choice choices[] = {
 
 static const struct {
   enum ft_pass pass;
+  const char *target, *config;
+} starts[] = {
+#include "generator/model/fit/sm_90.starts"
+};
+
+static const struct {
+  enum ft_pass pass;
   const char *target;
   struct ft_trees trees;
 } trees[] = {{FT_FORWARD, "sm_90", {sm_90_forward, FT_COUNT(sm_90_forward)}},
@@ -46,6 +53,13 @@ const struct ft_fit *ft_fit_of(const struct ft_family *family, const struct ft_a
 const struct ft_fit_choice *ft_fit_choice_of(enum ft_pass pass, const struct ft_arch *arch) {
   for (int n = 0; n < FT_COUNT(choices); n++)
     if (choices[n].pass == pass && is_of(choices[n].target, arch)) return &choices[n];
+  return NULL;
+}
+
+const char *ft_fit_start(enum ft_pass pass, const struct ft_arch *arch, int n) {
+  for (int at = 0; at < FT_COUNT(starts); at++)
+    if (starts[at].pass == pass && is_of(starts[at].target, arch) && n-- == 0)
+      return starts[at].config;
   return NULL;
 }
 

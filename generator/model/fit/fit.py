@@ -1,7 +1,7 @@
 """fit.py: fits the model to recorded trials.
 
-in -> out: TRIALS, by the build's dump_features -> TARGET.forward.trees, TARGET.backward.trees, TARGET.fit, TARGET.choice beside
-them, which a build has inside.
+in -> out: TRIALS, by the build's dump_features -> TARGET.forward.trees, TARGET.backward.trees, TARGET.fit, TARGET.choice, TARGET.starts
+beside them, which a build has inside.
 
     python3 generator/model/fit/fit.py --gpu h200 --trials generator/model/fit/nvidia-h200.trials --out generator/model/fit
 
@@ -28,6 +28,7 @@ import numpy as np
 
 DEPTH, ROUNDS, RATE, HELD, BINS = 6, 700, 0.07, 3.0, 32  # of the trees; HELD draws leaves to 0
 COLUMNS, GROUPS = 0.4, 0.7  # share of the features and of the groups that a tree is made of
+NEAR = 0.15  # a trial that is slower than the best of its group by this share counts half, as those near the best are to be told apart
 SWEEP = 0.3  # a sweep of one request is not worth as much as all others: trials of a group count by their number to minus that
 UNIT = 8192  # FT_TREE_UNIT
 MOST = 0.7  # of the factor's logarithm, as in ranker.c
@@ -35,7 +36,9 @@ LEAST_CONFIGS = 12  # of a group, for its ranking to say anything: fewer were ne
 LEAST_CHOICE = 6  # of a group with the default among them, for a choice
 # More is asked than the trials need: in use the best is taken of some hundred configs, and not of the dozen that were timed.
 MARGINS, OTHER_MARGINS = (1.03, 1.05, 1.08), (1.05, 1.08, 1.15, 1.3)
-LONG_US, LONG_MARGINS = 200, (1.08, 1.3)  # as in choice.c
+STARTS = 48  # of a pass: configs that were the fastest somewhere, which a choice asks besides the default's neighbours
+LONG_US, LONG_MARGINS = 200, (1.1, 1.3)  # as in choice.c
+TILE = ("block_m", "block_n", "warps", "split_keys", "dq_mode")  # knobs by which starts differ
 FOLDS = 8
 NOT_OF = {"backward": "default_"}  # features that a pass is not asked about: by these, less that is faster was found where held out
 DRAWS = 400  # of noise, for the ceiling
@@ -120,7 +123,9 @@ class Trees:
         y = np.array([np.log(t.us / t.by_hand) for t in trials])
         number = {}
         group = np.array([number.setdefault(t.group, len(number)) for t in trials])
-        weight = np.bincount(group)[group] ** -SWEEP
+        us, least = np.array([t.us for t in trials]), np.full(len(number), np.inf)
+        np.minimum.at(least, group, us)
+        weight = np.bincount(group)[group] ** -SWEEP / (1 + ((us / least[group] - 1) / NEAR) ** 2)
         of_group = np.bincount(group, weight)
         self.edges = [edges_of(column) for column in x.T]
         bins = np.stack([np.searchsorted(edges, column, side="left") for edges, column in zip(self.edges, x.T)], axis=1)
@@ -298,10 +303,23 @@ def summary(ratios):
     return f"{geomean(ordered):.4f}, 5th percentile {ordered[int(0.05 * len(ordered))]:.3f}, least {ordered[0]:.3f}" if ordered else "none"
 
 
+def starts_of(trials):
+    """Configs that were the fastest of their group, one a tile and division, those that won most often first."""
+    won, of_tile = collections.Counter(), collections.defaultdict(collections.Counter)
+    for members in groups_of([t for t in trials if t.legal]).values():
+        if len(members) < LEAST_CHOICE:
+            continue
+        best = min(members, key=lambda t: t.us)
+        tile = best.family, *(value for value in best.config.split() if value.split("=")[0] in TILE)
+        won[tile] += 1
+        of_tile[tile][best.config] += 1
+    return [of_tile[tile].most_common(1)[0][0] for tile, _ in sorted(won.items(), key=lambda x: (-x[1], x[0]))[:STARTS]]
+
+
 # ---- a pass --------------------------------------------------------------------------------------
 
 def fit_pass(name, target, read, noise, verbose):
-    """Texts of TARGET.NAME.trees, of the families' rows and of the choice's."""
+    """Texts of TARGET.NAME.trees, of the families' rows and of the choice's; its starts."""
     best = shortest(read)
     several = {group for group, members in groups_of(best).items() if len(members) > 1}
     trials = [t for t in best if t.group in several]
@@ -331,7 +349,7 @@ def fit_pass(name, target, read, noise, verbose):
     choice = (f"{{.pass = FT_{name.upper()}, .target = \"{target}\", .margin = {margins[0]}, .other_family = {margins[1]}, "
               f".requests = {len(figures)}, .usual = {geomean(usual):.3f}, .usual_least = {min(usual):.3f}, .chosen = {geomean(taken):.3f}, "
               f".chosen_least = {min(taken):.3f}}},")
-    return trees.text(), rows, choice
+    return trees.text(), rows, choice, [f"{{FT_{name.upper()}, \"{target}\", \"{config}\"}}," for config in starts_of(trials)]
 
 
 def main():
@@ -348,15 +366,17 @@ def main():
     noise, repeats = noise_of(shortest(trials))
     print(f"noise of a time {noise:.4f}, by {repeats} ratios measured again in another section")
     note = f"/* made by generator/model/fit/fit.py of {pathlib.Path(options.trials).name}; do not edit */\n"
-    rows, choices = [], []
+    rows, choices, starts = [], [], []
     for name in [options.only] if options.only else ["forward", "backward"]:
-        text, of_families, choice = fit_pass(name, options.target, [t for t in trials if t.request.startswith(name)], noise, options.verbose)
+        text, of_families, choice, own_starts = fit_pass(name, options.target, [t for t in trials if t.request.startswith(name)], noise, options.verbose)
         rows += of_families
         choices.append(choice)
+        starts += own_starts
         if options.out and not options.only:
             (options.out / f"{options.target}.{name}.trees").write_text(note + text, encoding="utf-8")
     if options.out and not options.only:
         (options.out / f"{options.target}.fit").write_text(note + "\n".join(rows) + "\n", encoding="utf-8")
+        (options.out / f"{options.target}.starts").write_text(note + "\n".join(starts) + "\n", encoding="utf-8")
         (options.out / f"{options.target}.choice").write_text(note + "\n".join(choices) + "\n", encoding="utf-8")
 
 
