@@ -13,7 +13,7 @@ LAYER = {"heads": 16, "dim": 128, "tokens": 16384}
 GPT = {"width": 768, "heads": 12, "layers": 12, "tokens": 16384, "vocabulary": 50304}
 BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
 OPTIONS = {"--parts": {"default": "layer,gpt", "help": "which: layer, gpt"},
-           "--lengths": {"default": "", "help": "of the GPT's sequences; else 1024,2048,4096,8192"}}
+           "--lengths": {"default": "", "help": "of sequences; else 2048,8192 and, GPT, 1024,2048,4096,8192"}}
 
 
 def attend_by_sdpa(torch, backend):
@@ -122,9 +122,9 @@ def main():
     sys.path.insert(0, str(common.ROOT / "python" / "examples"))
     report = common.Report("training", options)
     parts = options.parts.split(",")
-    layer = ((2048,) if options.quick else (2048, 8192)) if "layer" in parts else ()
-    lengths = tuple(map(int, options.lengths.split(","))) if options.lengths else (1024, 2048, 4096, 8192)
-    gpt = ((2048,) if options.quick else lengths) if "gpt" in parts else ()
+    lengths = tuple(map(int, options.lengths.split(","))) if options.lengths else ()
+    layer = lengths or ((2048,) if options.quick else (2048, 8192)) if "layer" in parts else ()
+    gpt = lengths or ((2048,) if options.quick else (1024, 2048, 4096, 8192)) if "gpt" in parts else ()
     requests = [text for seq in layer
                 for text in requests_of(LAYER["dim"], LAYER["heads"], LAYER["tokens"] // seq, seq)]
     requests += [text for seq in gpt
