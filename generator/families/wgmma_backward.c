@@ -54,18 +54,14 @@ static bool draws_apart(const struct ft_request *request, const struct ft_wgmma_
 }
 
 /* A block begins with the same number of registers for each thread, and its warpgroups exchange
- * them, by multiples of 8. The warpgroup that makes dQ needs 32 for the product and about as many
- * beside it. */
+ * them, by multiples of 8. The warpgroup that makes dQ needs half as many as its product has
+ * columns and 32 beside them. Products of 64 columns and of the rest read dS twice, so one product
+ * makes all columns where consumers can do without the registers. With dropout and where adds have
+ * an order that gains nothing. */
 static void share_registers(struct ft_budget *budget, struct ft_wgmma_backward_budget *own,
                             const struct ft_wgmma_backward_knobs *k, const struct ft_arch *arch) {
-  enum {
-    LOADER = 24,
-    LOADER_AND_MORE = 32,
-    DQ_LEAST = 64,
-    DQ_LOADS_LEAST = 72,
-    DQ_MOST = 128,
-    CONSUMER_MOST = 240
-  };
+  enum { LOADER = 24, LOADER_AND_MORE = 32, CONSUMER_MOST = 240, SPARE = 8 };
+  enum { DQ_PIECE = 64, DQ_BESIDE = 32, DQ_LOADS = 8, DQ_MOST = 128 };
   if (!is_within(own->consumers, 1, 4)) return; /* none to share, or too few for any tile */
   const int warpgroups = budget->threads / WARPGROUP;
   budget->launch_regs = arch->regs_per_sm / budget->threads / 8 * 8;
@@ -73,9 +69,12 @@ static void share_registers(struct ft_budget *budget, struct ft_wgmma_backward_b
   own->loader_regs = k->loads_beside_dq                          ? 0
                      : own->dq_stages > 0 || own->kept_bytes > 0 ? LOADER_AND_MORE
                                                                  : LOADER;
-  const int dq_least = k->loads_beside_dq ? DQ_LOADS_LEAST : DQ_LEAST;
-  const int left = pool - own->loader_regs - dq_least;
-  own->consumer_regs = min_int(CONSUMER_MOST, left / own->consumers / 8 * 8);
+  const int left = pool - own->loader_regs - DQ_BESIDE - (k->loads_beside_dq ? DQ_LOADS : 0);
+  const int whole = (left - round_up(own->dq_columns / 2, 8)) / own->consumers / 8 * 8;
+  if (own->dq_columns <= DQ_PIECE || whole < budget->regs_estimate + SPARE)
+    own->dq_columns = DQ_PIECE;
+  const int consumer = (left - round_up(own->dq_columns / 2, 8)) / own->consumers / 8 * 8;
+  own->consumer_regs = min_int(CONSUMER_MOST, consumer);
   own->dq_regs = min_int(DQ_MOST, pool - own->loader_regs - own->consumers * own->consumer_regs);
   budget->regs_limit = own->consumer_regs;
 }
@@ -85,22 +84,15 @@ static void share_registers(struct ft_budget *budget, struct ft_wgmma_backward_b
  * (d = 96, 64x128). */
 static void plan(struct ft_budget *budget, const struct ft_request *request,
                  const struct ft_config *config, const struct ft_arch *arch) {
-  enum {
-    ADDRESSES = 24,
-    DRAWN = 8,
-    SCORED = 8,
-    KV_OPERAND = 4,
-    PREPARE_THREADS = 256,
-    DQ_THREADS = 128,
-    ADDERS = 2,
-    DRAWN_STEPS = 4
-  };
+  enum { ADDRESSES = 24, DRAWN = 8, SCORED = 8, KV_OPERAND = 4 };
+  enum { PREPARE_THREADS = 256, DQ_THREADS = 128, ADDERS = 2, DRAWN_STEPS = 4 };
   const struct ft_wgmma_backward_knobs *const k = ft_wgmma_backward_knobs(config);
   struct ft_wgmma_backward_budget own = {
       .d_pad = round_up(request->head_dim, 16),
       .dv_pad = round_up(request->head_dim_v, 16),
       .dq_sums = ft_dq_sums(request, request->deterministic),
       .dq_stages = request->deterministic ? ADDERS : 0,
+      .dq_columns = request->deterministic || request->dropout ? 0 : request->head_dim,
       .prepare_threads = PREPARE_THREADS,
       .dq_threads = DQ_THREADS,
       .consumers = k->block_n / WARPGROUP_KEYS,
@@ -118,10 +110,10 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   budget->threads = WARPGROUP * (own.consumers + (k->loads_beside_dq ? 1 : 2));
   budget->ctas_per_sm = 1;
   plan_tiles(budget, &own, k);
-  share_registers(budget, &own, k, arch);
   budget->regs_estimate = own.regs_sums + own.regs_s + own.regs_p + own.regs_kv + ADDRESSES +
                           (k->kv_in_regs ? KV_OPERAND : 0) + (request->dropout ? DRAWN : 0) +
                           (request->score ? SCORED : 0);
+  share_registers(budget, &own, k, arch);
   memcpy(budget->own, &own, sizeof own);
 }
 
@@ -251,15 +243,16 @@ static const struct ft_rule rules[] = {
  * share its kv head. */
 enum when {
   ALL,
-  UNSCORED,    /* without a score function */
-  DROPPED,     /* UNSCORED, with dropout */
-  PLAIN,       /* UNSCORED, without dropout */
-  FEW,         /* UNSCORED; tiles of 64 keys all run at once, see tiles_are_few */
-  FEW_SHORT,   /* FEW, not deterministic; with dropout, or walks of 1024 queries at most */
-  SHORT,       /* PLAIN, not deterministic; walks of 512 queries at most */
-  WIDE,        /* PLAIN; tiles of 192 keys take clearly fewer rounds than those of 128, or many */
-  LONG_CAUSAL, /* PLAIN, causal, more than 96 columns; walks of 8192 queries or more */
-  MEDIUM,      /* PLAIN; walks of fewer than 2048 queries, without mask, window and ragged */
+  UNSCORED,     /* without a score function */
+  DROPPED,      /* UNSCORED, with dropout */
+  PLAIN,        /* UNSCORED, without dropout */
+  FEW,          /* UNSCORED; tiles of 64 keys all run at once, see tiles_are_few */
+  FEW_SHORT,    /* FEW, not deterministic; with dropout, or walks of 1024 queries at most */
+  SHORT,        /* PLAIN, not deterministic; walks of 512 queries at most */
+  WIDE,         /* PLAIN; tiles of 192 keys take clearly fewer rounds than those of 128, or many */
+  PLAIN_CAUSAL, /* PLAIN, causal, without mask, window and ragged, not deterministic */
+  LONG_CAUSAL,  /* PLAIN_CAUSAL, more than 96 columns; walks of 8192 queries or more */
+  MEDIUM,       /* PLAIN; walks of fewer than 2048 queries, without mask, window and ragged */
   DROPPED_MEDIUM,  /* the same with dropout */
   SCORED_AND_MORE, /* with a score function, and with dropout or gradients of captured things: these
                       leave the fewest registers. Without a block mask */
@@ -306,6 +299,10 @@ static const struct {
      ALL,
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 3, .kv_in_regs = 1,
       .early_scores = 1, .pacing = FT_PACING_STAGGERED}},
+    {80,
+     PLAIN_CAUSAL,
+     {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .kv_in_regs = 1,
+      .direct_store = 1, .pacing = FT_PACING_IN_TURNS}},
     {80,
      PLAIN,
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .kv_in_regs = 1,
@@ -429,9 +426,10 @@ static bool when_is(enum when when, const struct ft_request *request, const stru
   case WIDE:
     return plain &&
            (wide_tiles_save_a_round(request, arch) || wide_tiles_take_rounds(request, arch));
+  case PLAIN_CAUSAL: return plain && whole && !request->deterministic && request->causal;
   case LONG_CAUSAL:
-    return plain && whole && !request->deterministic && request->causal &&
-           request->heads_q == request->heads_kv && walked_rows(request) >= LONGER_WALK &&
+    return when_is(PLAIN_CAUSAL, request, arch) && request->heads_q == request->heads_kv &&
+           walked_rows(request) >= LONGER_WALK &&
            max_int(request->head_dim, request->head_dim_v) > NARROW;
   case MEDIUM: return plain && medium;
   case DROPPED_MEDIUM: return dropped && medium;

@@ -51,6 +51,7 @@ enum ft_pacing { FT_PACING_NONE, FT_PACING_STAGGERED, FT_PACING_IN_TURNS };
   TEMPLATE(dq_sums, "fp32 sums of a tile of queries")                                              \
   TEMPLATE(dq_stages,                                                                              \
            "ordered adds: dQ tiles in shared memory, each with a warp that adds it; else 0")       \
+  TEMPLATE(dq_columns, "of dQ that one product makes, where they are more than 64; else 64")       \
   TEMPLATE(prepare_threads, "of a block of the first kernel")                                      \
   TEMPLATE(dq_threads, "of a block of the last kernel, which makes dQ of sums")                    \
   HOST(dq_smem, "its shared memory")                                                               \
