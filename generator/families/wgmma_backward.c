@@ -21,7 +21,7 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
 
 /* ---- budget ---- */
 
-/* Barriers | LSE | delta | K | V | Q stages | dO stages | dS stages | dQ. Panels are aligned by
+/* Barriers | LSE | delta | K stages | V | Q stages | dO stages | dS stages | dQ. Panels are aligned by
  * whole 1024 bytes. */
 static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_budget *own,
                        const struct ft_wgmma_backward_knobs *k) {
@@ -36,7 +36,7 @@ static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_budget
   own->smem_delta_offset = own->smem_lse_offset + k->q_stages * k->block_m * WORD;
   own->smem_k_offset =
       round_up(own->smem_delta_offset + k->do_stages * k->block_m * WORD, ALIGNMENT);
-  own->smem_v_offset = own->smem_k_offset + own->k_bytes;
+  own->smem_v_offset = own->smem_k_offset + own->k_stages * own->k_bytes;
   own->smem_q_offset = own->smem_v_offset + own->v_bytes;
   own->smem_do_offset = own->smem_q_offset + k->q_stages * own->q_bytes;
   own->smem_ds_offset = own->smem_do_offset + k->do_stages * own->do_bytes;
@@ -66,9 +66,8 @@ static void share_registers(struct ft_budget *budget, struct ft_wgmma_backward_b
   const int warpgroups = budget->threads / WARPGROUP;
   budget->launch_regs = arch->regs_per_sm / budget->threads / 8 * 8;
   const int pool = budget->launch_regs * warpgroups;
-  own->loader_regs = k->loads_beside_dq                          ? 0
-                     : own->dq_stages > 0 || own->kept_bytes > 0 ? LOADER_AND_MORE
-                                                                 : LOADER;
+  const bool more = own->dq_stages > 0 || own->kept_bytes > 0 || k->persistent == FT_STREAMED;
+  own->loader_regs = k->loads_beside_dq ? 0 : more ? LOADER_AND_MORE : LOADER;
   const int left = pool - own->loader_regs - DQ_BESIDE - (k->loads_beside_dq ? DQ_LOADS : 0);
   const int whole = (left - round_up(own->dq_columns / 2, 8)) / own->consumers / 8 * 8;
   if (own->dq_columns <= DQ_PIECE || whole < budget->regs_estimate + SPARE)
@@ -91,6 +90,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
       .d_pad = round_up(request->head_dim, 16),
       .dv_pad = round_up(request->head_dim_v, 16),
       .dq_sums = ft_dq_sums(request, request->deterministic),
+      .k_stages = k->persistent == FT_STREAMED ? 2 : 1,
       .dq_stages = request->deterministic ? ADDERS : 0,
       .dq_columns = request->deterministic || request->dropout ? 0 : request->head_dim,
       .prepare_threads = PREPARE_THREADS,
@@ -163,6 +163,14 @@ static bool takes_tiles(const struct ft_rule_case *of) {
          (knobs(of)->direct_store && !knobs(of)->loads_beside_dq && !of->request->deterministic);
 }
 
+/* The loop over the steps of all key tiles: other requests have state of a tile or a head in it. */
+static bool streamed(const struct ft_rule_case *of) {
+  return knobs(of)->persistent != FT_STREAMED ||
+         (!of->request->ragged && !of->request->dropout && of->request->score == 0 &&
+          !knobs(of)->kv_in_regs && !knobs(of)->early_scores &&
+          knobs(of)->q_stages + knobs(of)->ds_stages < FT_STREAMED_NOTES);
+}
+
 static bool wide_outputs(const struct ft_rule_case *of) {
   return !ft_outputs_are_wide(of->request) || knobs(of)->direct_store;
 }
@@ -172,11 +180,11 @@ static bool can_ask_for_sections(const struct ft_request *request) {
 }
 
 static bool early_dq(const struct ft_rule_case *of) {
-  return !knobs(of)->early_dq || (!knobs(of)->persistent && can_ask_for_sections(of->request));
+  return !knobs(of)->early_dq || (knobs(of)->persistent != FT_PERSISTENT && can_ask_for_sections(of->request));
 }
 
 static bool parts(const struct ft_rule_case *of) {
-  return knobs(of)->part_steps == 0 || (of->request->mask_rows > 0 && !knobs(of)->persistent);
+  return knobs(of)->part_steps == 0 || (of->request->mask_rows > 0 && knobs(of)->persistent != FT_PERSISTENT);
 }
 
 static bool pacing(const struct ft_rule_case *of) {
@@ -214,6 +222,10 @@ static const struct ft_rule rules[] = {
     {"takes-tiles", FT_CANNOT_RUN, takes_tiles,
      "the next K and V of a persistent block take the place where dK and dV would be staged, so it "
      "needs direct_store; loads_beside_dq and deterministic adds serve one key tile a block",
+     FT_READS_ANY},
+    {"streamed", FT_CANNOT_RUN, streamed,
+     "steps of all key tiles in one loop: not for ragged lengths, dropout and scores, rows of K and "
+     "V in registers and an early S; the loader has notes of 8 steps",
      FT_READS_ANY},
     {"wide-outputs", FT_CANNOT_RUN, wide_outputs,
      "dK and dV in fp32 have no room where K and V were: they go from registers to global memory",

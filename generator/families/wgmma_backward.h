@@ -8,6 +8,10 @@
 /* The values of pacing. */
 enum ft_pacing { FT_PACING_NONE, FT_PACING_STAGGERED, FT_PACING_IN_TURNS };
 
+/* The values of persistent. */
+enum ft_block_tiles { FT_ONE_TILE, FT_PERSISTENT, FT_STREAMED };
+enum { FT_STREAMED_NOTES = 8 };
+
 #define FT_WGMMA_BACKWARD_KNOBS(KNOB)                                                              \
   KNOB(block_m, (64, 128), 1, 512, "B_r: query rows of a step")                                    \
   KNOB(block_n, (128, 192, 64), 1, 512, "B_c: keys of a block, 64 for each consumer")              \
@@ -20,7 +24,9 @@ enum ft_pacing { FT_PACING_NONE, FT_PACING_STAGGERED, FT_PACING_IN_TURNS };
   KNOB(early_scores, (0, 1), 0, 1, "1: the next step's S is issued beside dK; 0: after it")        \
   KNOB(direct_store, (0, 1), 0, 1,                                                                 \
        "1: dK and dV go from registers to global memory; 0: through shared memory, by TMA")        \
-  KNOB(persistent, (0, 1), 0, 1, "1: a block takes key tile after key tile; 0: it has one")        \
+  KNOB(persistent, (0, 1, 2), 0, 2,                                                                \
+       "0: a block has one key tile; it takes one after another 1: each with a loop of its own, "  \
+       "2: in one loop over the steps of all, the next K ahead")                                   \
   KNOB(early_dq, (0, 1), 0, 1,                                                                     \
        "1: the last kernel begins with L2 sections that are done; 0: when the main one has ended") \
   KNOB(pacing, (0, 1, 2), 0, 2,                                                                    \
@@ -37,7 +43,8 @@ enum ft_pacing { FT_PACING_NONE, FT_PACING_STAGGERED, FT_PACING_IN_TURNS };
   TEMPLATE(qk_stride, "bytes from row to row of dQ, as the last kernel stages it")                 \
   TEMPLATE(smem_lse_offset, "LSE of the Q stages, behind the barriers")                            \
   TEMPLATE(smem_delta_offset, "delta of the dO stages")                                            \
-  TEMPLATE(smem_k_offset, "the K tile, and dK staged in its place")                                \
+  TEMPLATE(k_stages, "K tiles in shared memory")                                                   \
+  TEMPLATE(smem_k_offset, "the K tiles, and dK staged in the place of one")                        \
   TEMPLATE(smem_v_offset, "the V tile, and dV staged in its place")                                \
   TEMPLATE(smem_q_offset, "Q stages")                                                              \
   TEMPLATE(smem_do_offset, "dO stages")                                                            \
@@ -58,7 +65,7 @@ enum ft_pacing { FT_PACING_NONE, FT_PACING_STAGGERED, FT_PACING_IN_TURNS };
   HOST(consumers, "warpgroups that hold dK and dV, of 64 keys each")                               \
   HOST(q_bytes, "of one Q stage")                                                                  \
   HOST(do_bytes, "of one dO stage")                                                                \
-  HOST(k_bytes, "of the K tile")                                                                   \
+  HOST(k_bytes, "of a K tile")                                                                     \
   HOST(v_bytes, "of the V tile")                                                                   \
   HOST(kept_bytes, "dropout drawn beside the loader: of the bits of a step")                       \
   HOST(ds_bytes, "of one dS stage")                                                                \

@@ -192,8 +192,9 @@ static int read_workspace(struct ft_backward_params *params, const struct ft_bac
   const uint64_t part_sums = sink_sums + (uint64_t)bytes_of(work->sink_sums, tiles);
   params->column_order.sums = params->column_order.parts > 0 ? part_sums : 0;
   const uint64_t counts = part_sums + (uint64_t)bytes_of(work->part_sums, parts);
-  params->tiles_taken = work->takes_tiles ? counts : 0; /* no config has both this and the next */
-  params->section_counts = work->early_dq ? counts : 0;
+  params->tiles_taken = work->takes_tiles ? counts : 0;
+  params->section_counts =
+      work->early_dq ? counts + (uint64_t)bytes_of(work->takes_tiles ? 1 : 0, 1) : 0;
   *rest = begin + (uint64_t)workspace_bytes(work, tiles, parts, heads);
   return FT_OK;
 }

@@ -15,7 +15,7 @@ static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
       ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, 1, budget->prepare_threads);
   work.part_steps = knobs->part_steps;
   work.part_sums = (int64_t)knobs->block_n * (plan->request->head_dim + plan->request->head_dim_v);
-  work.takes_tiles = knobs->persistent == 1;
+  work.takes_tiles = knobs->persistent != FT_ONE_TILE;
   work.early_dq = knobs->early_dq == 1;
   return work;
 }
