@@ -25,14 +25,14 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
  * whole 1024 bytes. */
 static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_budget *own,
                        const struct ft_wgmma_backward_knobs *k) {
-  enum { BARRIERS = 512, ALIGNMENT = 1024, WORD = 4 };
+  enum { BARRIERS = 512, BARRIERS_AND_NOTES = 1024, ALIGNMENT = 1024, WORD = 4 };
   const int rows = k->block_m * FT_PANEL_ROW, keys = k->block_n * FT_PANEL_ROW;
   own->q_bytes = rows * own->d_panels;
   own->do_bytes = rows * own->dv_panels;
   own->k_bytes = keys * own->d_panels;
   own->v_bytes = keys * own->dv_panels;
   own->ds_bytes = keys * (k->block_m / WARPGROUP_KEYS);
-  own->smem_lse_offset = BARRIERS;
+  own->smem_lse_offset = k->persistent == FT_STREAMED ? BARRIERS_AND_NOTES : BARRIERS;
   own->smem_delta_offset = own->smem_lse_offset + k->q_stages * k->block_m * WORD;
   own->smem_k_offset =
       round_up(own->smem_delta_offset + k->do_stages * k->block_m * WORD, ALIGNMENT);

@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_dependent.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/rows_of_heads.cu.in, parts/outputs.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/ds_unit_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/part_sums_none.cu.in, parts/dq_tickets_none.cu.in, parts/rows_of_dq.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_draws_none.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_kept_own.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_dependent.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/rows_of_heads.cu.in, parts/outputs.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/ds_unit_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/part_sums_none.cu.in, parts/dq_tickets_none.cu.in, parts/rows_of_dq.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_draws_none.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/dq_walk.cu.in, parts/backward_consumer.cu.in, parts/backward_kept_own.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/backward_consumer_walk.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -26,6 +26,7 @@ constexpr bool LOADS_BESIDE_DQ = false;   // the dQ warpgroup loads; else a warp
 constexpr int THREADS = 128 * (CONSUMERS + (LOADS_BESIDE_DQ ? 1 : 2));
 constexpr int PREPARE_THREADS = 256, DQ_THREADS = 128;  // of the first and the last kernel
 constexpr int Q_STAGES = 2, DO_STAGES = 2, DS_STAGES = 2;  // tiles in shared memory
+constexpr int K_STAGES = 1;      // K tiles in shared memory
 constexpr int DQ_STAGES = 0;    // steps whose dQ waits in shared memory for warps that add it in order
 constexpr int ADDING_WARPS = DQ_STAGES > 0 ? DQ_STAGES : 4;
 constexpr bool KV_IN_REGS = false;       // a consumer keeps its rows of K and V in registers
@@ -1093,7 +1094,7 @@ constexpr int VALUE_SUMS = 0;
 
 template <int N>
 __device__ __forceinline__ void store_part(const BackwardParams &, const KeyTile &, int, const float (&)[N][4], int, int) {}
-__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &) {}
+__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &, int, int) {}
 __device__ __forceinline__ bool add_parts(const BackwardParams &) { return false; }
 
 // Key tiles add to dQ as they come.
@@ -1250,7 +1251,7 @@ constexpr int SMEM_LSE = 512, SMEM_DELTA = 1024;
 constexpr int SMEM_K = 2048, SMEM_V = 34816;
 constexpr int SMEM_Q = 67584, SMEM_DO = 100352, SMEM_DS = 133120;
 constexpr int SMEM_DQ = 165888, SMEM_KEPT = 198656;
-static_assert(SMEM_K + K_TILE == SMEM_V && SMEM_V + V_TILE == SMEM_Q && SMEM_Q + Q_STAGES * Q_TILE == SMEM_DO &&
+static_assert(SMEM_K + K_STAGES * K_TILE == SMEM_V && SMEM_V + V_TILE == SMEM_Q && SMEM_Q + Q_STAGES * Q_TILE == SMEM_DO &&
               SMEM_DO + DO_STAGES * DO_TILE == SMEM_DS && SMEM_DS + DS_STAGES * DS_TILE == SMEM_DQ,
               "tiles as budgeted");
 
@@ -1460,9 +1461,11 @@ __device__ __forceinline__ bool ends_at_once(const BackwardParams &params) {
   if (keys.k0 >= own.sequence.nk) return true;  // of a block mask the last column of blocks may have fewer tiles; so may a list of them
   if (!is_over(own.sequence, begin_walk(own.sequence, own.visibility, keys).step)) return false;
   // No query sees these keys.
-  if (is_whole(keys.part)) clear_gradients(own, keys, threadIdx.x, THREADS); else clear_part(own, keys);
+  if (is_whole(keys.part)) clear_gradients(own, keys, threadIdx.x, THREADS); else clear_part(own, keys, threadIdx.x, THREADS);
   return true;
 }
+
+__device__ __forceinline__ void leave_unseen_tiles(const BackwardParams &, int) {}
 
 __device__ __forceinline__ void load_all(const TiledBackwardParams &params) {
   const KeyTile keys = find_key_tile(params.rest);
@@ -1519,6 +1522,7 @@ struct DqWarpgroup {
   Adds adds;
   bool loads;                // LOADS_BESIDE_DQ: this thread does
   Loader loader;
+  int k_stage;
 };
 
 // LOADS_BESIDE_DQ: all have stored dS of a step, so they are done with Q and dO of the step before, whose place the next
@@ -1537,7 +1541,7 @@ __device__ __forceinline__ void add_piece(DqWarpgroup &dq, const TiledBackwardPa
   const bool first = first_row == 0 && first_column == 0;
   const bool last = first_row + 64 == BLOCK_M && first_column + COLUMNS == D_PAD;
   const u64 ds = depth_across_rows(smem + SMEM_DS + first_row / 64 * BLOCK_N * 128, dq.ds_ring.stage, DS_TILE, BLOCK_N * 128);
-  const u64 k = depth_across_rows(smem + SMEM_K + first_column / 64 * BLOCK_N * 128, 0, 0, BLOCK_N * 128);
+  const u64 k = depth_across_rows(smem + SMEM_K + first_column / 64 * BLOCK_N * 128, dq.k_stage, K_TILE, BLOCK_N * 128);
   float rdQ[COLUMNS / 8][4];
   #pragma unroll
   for (int consumer = 0; consumer < CONSUMERS; ++consumer) {
@@ -1565,8 +1569,7 @@ __device__ __forceinline__ void add_piece(DqWarpgroup &dq, const TiledBackwardPa
 }
 
 __device__ __forceinline__ void add_step(DqWarpgroup &dq, const TiledBackwardParams &params, const BackwardParams &own,
-                                         const KeyTile &keys, const Step &step, bool first_step) {
-  const int sum = sum_number(own, keys, step);
+                                         const KeyTile &keys, int sum, bool first_step) {
   #pragma unroll
   for (int row = 0; row < BLOCK_M; row += 64) {
     if constexpr (D_PAD >= 64) {
@@ -1586,6 +1589,7 @@ __device__ __forceinline__ void sum_queries(const TiledBackwardParams &params, i
   dq.lane = lane;
   dq.ds_ring = {0, 0};
   dq.adds = no_adds();
+  dq.k_stage = 0;
   dq.loads = LOADS_BESIDE_DQ && warp == 0 && lane == 0;
   #pragma unroll 1
   for (Turn turn = first_turn(); has_tile(params.rest, turn); end_turn(turn)) {
@@ -1602,7 +1606,7 @@ __device__ __forceinline__ void sum_queries(const TiledBackwardParams &params, i
     bool first_step = true;
     #pragma unroll 1
     while (!is_over(sequence, walk.step)) {
-      add_step(dq, params, own, keys, walk.step, first_step);
+      add_step(dq, params, own, keys, sum_number(own, keys, walk.step), first_step);
       advance(sequence, own.visibility, keys, walk);
       first_step = false;
     }
@@ -1628,6 +1632,8 @@ struct Consumer {
   ScoredKeys<M_TILES> score;
   KeptOf kept;
 };
+
+__device__ __forceinline__ int k_stage_of(const Consumer &) { return 0; }
 
 // Byte of a lane's row and chunk in a panel, for the k-th pair of chunks: row lane % 16 of the warp's, chunk lane / 16.
 __device__ __forceinline__ unsigned fragment_at(const Consumer &consumer, int k) {
@@ -1694,7 +1700,7 @@ __device__ __forceinline__ void keep_rows(Consumer &, const Turn &turn) {
 }
 
 __device__ __forceinline__ void multiply_k(Consumer &consumer, u64 q, int k) {
-  const u64 rows = depth_along_rows(consumer.smem + SMEM_K + consumer.number * 64 * 128);
+  const u64 rows = depth_along_rows(consumer.smem + SMEM_K + consumer.number * 64 * 128, k_stage_of(consumer), K_TILE);
   wgmma_ss(consumer.rS[0], rows + by_bytes(k / 4 * BLOCK_N * 128 + k % 4 * 32), q, k > 0);
 }
 
@@ -1854,6 +1860,65 @@ __device__ __forceinline__ void let_next_begin(const Consumer &consumer, bool fi
   if (STAGGERED && first_step && consumer.number + 1 < CONSUMERS) barrier_arrive(turn_barrier(consumer.number + 1), 256);
 }
 
+// ---- the sums of a key tile ----
+__device__ __forceinline__ void begin_sums(Consumer &consumer) {
+  #pragma unroll
+  for (int n = 0; n < HEAD_DIM / 8; ++n) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) consumer.rdK[n][i] = 0.f;
+  }
+  #pragma unroll
+  for (int n = 0; n < HEAD_DIM_V / 8; ++n) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) consumer.rdV[n][i] = 0.f;
+  }
+}
+
+// ---- dK and dV through shared memory, where K and V were ----------------------------------------------------------------
+// 64 rows of dK or dV to where these rows of K or V were, and from there by TMA.
+template <int N>
+__device__ __forceinline__ void store_sums(const Consumer &consumer, const TensorMap &map, const float (&rSum)[N][4],
+                                           float factor, unsigned tile, const KeyTile &keys) {
+  const unsigned to = consumer.smem + tile;
+  #pragma unroll
+  for (int k = 0; k < (N + 1) / 2; ++k) {
+    const int second = 2 * k + 1 < N ? 2 * k + 1 : 2 * k;  // beyond the columns: not stored
+    const float(&low)[4] = rSum[2 * k], (&high)[4] = rSum[second];
+    const unsigned r[4] = {pack(low[0] * factor, low[1] * factor), pack(low[2] * factor, low[3] * factor),
+                           pack(high[0] * factor, high[1] * factor), pack(high[2] * factor, high[3] * factor)};
+    stmatrix_x4(to + fragment_at(consumer, k), r);
+  }
+  async_proxy_fence();
+  barrier_sync(own_barrier(consumer.number), 128);
+  if (consumer.warp == 0 && consumer.lane == 0) {
+    for (int p = 0; p < (N * 8 + 63) / 64; ++p) {
+      store_panel(map, to + p * BLOCK_N * 128 + consumer.number * 64 * 128, p * 64, keys.k0 + consumer.number * 64,
+                  keys.kv_head, key_rows_of(keys));
+    }
+    tma_store_commit();
+  }
+}
+
+__device__ __forceinline__ void store_gradients(const Consumer &consumer, const TiledBackwardParams &params,
+                                                const KeyTile &keys) {
+  const BackwardParams &rest = params.rest;
+  store_sums(consumer, params.dv, consumer.rdV, dropout_rescale(rest.dropout), SMEM_V, keys);
+  mbarrier_wait(k_empty(), 0);
+  store_sums(consumer, params.dk, consumer.rdK, rest.softmax.scale * ds_unit(rest.dropout), SMEM_K, keys);
+  if (consumer.warp == 0 && consumer.lane == 0) tma_store_wait_read<0>();
+}
+
+__device__ __forceinline__ void begin(Consumer &consumer, const TiledBackwardParams &params, int number, int warp, int lane) {
+  consumer.number = number;
+  consumer.warp = warp;
+  consumer.lane = lane;
+  consumer.smem = shared_address(shared);
+  consumer.q_ring = {0, 0};
+  consumer.do_ring = {0, 0};
+  consumer.ds_ring = {0, 1};
+  consumer.kept = begin_kept(params.rest, lane);
+}
+
 // ---- a step ----
 // Whether -delta, which comes with dO, is read when dO no longer is. The loader waits for the place of Q before that of dO, so
 // with as many stages of dO as of Q neither is overwritten until dS of the step is made.
@@ -1922,20 +1987,6 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
   consumer.ds_ring = next(consumer.ds_ring);
 }
 
-// ---- a key tile ----
-__device__ __forceinline__ void begin_sums(Consumer &consumer) {
-  #pragma unroll
-  for (int n = 0; n < HEAD_DIM / 8; ++n) {
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) consumer.rdK[n][i] = 0.f;
-  }
-  #pragma unroll
-  for (int n = 0; n < HEAD_DIM_V / 8; ++n) {
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) consumer.rdV[n][i] = 0.f;
-  }
-}
-
 // ---- steps in which no query sees a key of this consumer ----
 // The walk of a block may begin with them where last keys are hidden. The consumer computes nothing then.
 constexpr bool HAS_UNSEEN_STEPS = HIDES_LAST_KEYS && BLOCK_M < BLOCK_N && !TAKES_TILES && !QUERIES_DESCEND && !SPREAD;
@@ -1967,51 +2018,6 @@ __device__ __forceinline__ void leave_tile(Consumer &consumer) {
   release(consumer, q_empty(consumer.q_ring.stage));
   consumer.q_ring = next(consumer.q_ring);
   consumer.do_ring = next(consumer.do_ring);
-}
-
-// ---- dK and dV through shared memory, where K and V were ----------------------------------------------------------------
-// 64 rows of dK or dV to where these rows of K or V were, and from there by TMA.
-template <int N>
-__device__ __forceinline__ void store_sums(const Consumer &consumer, const TensorMap &map, const float (&rSum)[N][4],
-                                           float factor, unsigned tile, const KeyTile &keys) {
-  const unsigned to = consumer.smem + tile;
-  #pragma unroll
-  for (int k = 0; k < (N + 1) / 2; ++k) {
-    const int second = 2 * k + 1 < N ? 2 * k + 1 : 2 * k;  // beyond the columns: not stored
-    const float(&low)[4] = rSum[2 * k], (&high)[4] = rSum[second];
-    const unsigned r[4] = {pack(low[0] * factor, low[1] * factor), pack(low[2] * factor, low[3] * factor),
-                           pack(high[0] * factor, high[1] * factor), pack(high[2] * factor, high[3] * factor)};
-    stmatrix_x4(to + fragment_at(consumer, k), r);
-  }
-  async_proxy_fence();
-  barrier_sync(own_barrier(consumer.number), 128);
-  if (consumer.warp == 0 && consumer.lane == 0) {
-    for (int p = 0; p < (N * 8 + 63) / 64; ++p) {
-      store_panel(map, to + p * BLOCK_N * 128 + consumer.number * 64 * 128, p * 64, keys.k0 + consumer.number * 64,
-                  keys.kv_head, key_rows_of(keys));
-    }
-    tma_store_commit();
-  }
-}
-
-__device__ __forceinline__ void store_gradients(const Consumer &consumer, const TiledBackwardParams &params,
-                                                const KeyTile &keys) {
-  const BackwardParams &rest = params.rest;
-  store_sums(consumer, params.dv, consumer.rdV, dropout_rescale(rest.dropout), SMEM_V, keys);
-  mbarrier_wait(k_empty(), 0);
-  store_sums(consumer, params.dk, consumer.rdK, rest.softmax.scale * ds_unit(rest.dropout), SMEM_K, keys);
-  if (consumer.warp == 0 && consumer.lane == 0) tma_store_wait_read<0>();
-}
-
-__device__ __forceinline__ void begin(Consumer &consumer, const TiledBackwardParams &params, int number, int warp, int lane) {
-  consumer.number = number;
-  consumer.warp = warp;
-  consumer.lane = lane;
-  consumer.smem = shared_address(shared);
-  consumer.q_ring = {0, 0};
-  consumer.do_ring = {0, 0};
-  consumer.ds_ring = {0, 1};
-  consumer.kept = begin_kept(params.rest, lane);
 }
 
 // The sums of a tile that some query sees.
@@ -2105,6 +2111,7 @@ fatune_kernel(const __grid_constant__ TiledBackwardParams params) {
   if (!LOADS_BESIDE_DQ && warpgroup == 0) {
     registers_release<LOADER_REGISTERS>();
     if (warp == 0 && lane == 0) load_all(params);
+    if (warp == 1) leave_unseen_tiles(params.rest, lane);
     if (warp > 0 && warp <= DQ_STAGES) add_steps(params.rest, warp - 1);
     if (DRAWERS > 0 && warp > 0) draw_all(params.rest, uniform(threadIdx.x / 32 - 1));
   } else if (warpgroup == (LOADS_BESIDE_DQ ? 0 : 1)) {
