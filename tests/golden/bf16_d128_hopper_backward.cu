@@ -1094,7 +1094,8 @@ constexpr int VALUE_SUMS = 0;
 
 template <int N>
 __device__ __forceinline__ void store_part(const BackwardParams &, const KeyTile &, int, const float (&)[N][4], int, int) {}
-__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &, int, int) {}
+__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &) {}
+__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &, int) {}
 __device__ __forceinline__ bool add_parts(const BackwardParams &) { return false; }
 
 // Key tiles add to dQ as they come.
@@ -1385,9 +1386,8 @@ __device__ __forceinline__ void load_tile(unsigned to, const TensorMap &map, uns
 }
 
 // Q with LSE, dO with -delta. LOADS_BESIDE_DQ: the caller knows that the stages are empty.
-__device__ __forceinline__ void load_step(const TiledBackwardParams &params, const BackwardParams &own,
-                                          const KeyTile &keys, Loader &loader) {
-  const Step step = loader.walk.step;
+__device__ __forceinline__ void load_queries(const TiledBackwardParams &params, const BackwardParams &own, const KeyTile &keys,
+                                             const Step &step, Loader &loader) {
   const int head = query_head_of(own.sequence, keys, step), q_stage = loader.q_ring.stage, do_stage = loader.do_ring.stage;
   const int tile = tile_number(own, keys, step);
   const float *const gStats = own.row_stats + (long long)tile * (2 * BLOCK_M);
@@ -1403,6 +1403,11 @@ __device__ __forceinline__ void load_step(const TiledBackwardParams &params, con
   bulk_load(smem + SMEM_DELTA + do_stage * STATISTICS, gStats + BLOCK_M, STATISTICS, do_full(do_stage));
   loader.q_ring = next(loader.q_ring);
   loader.do_ring = next(loader.do_ring);
+}
+
+__device__ __forceinline__ void load_step(const TiledBackwardParams &params, const BackwardParams &own,
+                                          const KeyTile &keys, Loader &loader) {
+  load_queries(params, own, keys, loader.walk.step, loader);
   advance(own.sequence, own.visibility, keys, loader.walk);
 }
 
@@ -1461,11 +1466,11 @@ __device__ __forceinline__ bool ends_at_once(const BackwardParams &params) {
   if (keys.k0 >= own.sequence.nk) return true;  // of a block mask the last column of blocks may have fewer tiles; so may a list of them
   if (!is_over(own.sequence, begin_walk(own.sequence, own.visibility, keys).step)) return false;
   // No query sees these keys.
-  if (is_whole(keys.part)) clear_gradients(own, keys, threadIdx.x, THREADS); else clear_part(own, keys, threadIdx.x, THREADS);
+  if (is_whole(keys.part)) clear_gradients(own, keys, threadIdx.x, THREADS); else clear_part(own, keys);
   return true;
 }
 
-__device__ __forceinline__ void leave_unseen_tiles(const BackwardParams &, int) {}
+__device__ __forceinline__ void help_loader(const BackwardParams &, int, int) {}
 
 __device__ __forceinline__ void load_all(const TiledBackwardParams &params) {
   const KeyTile keys = find_key_tile(params.rest);
@@ -2111,7 +2116,7 @@ fatune_kernel(const __grid_constant__ TiledBackwardParams params) {
   if (!LOADS_BESIDE_DQ && warpgroup == 0) {
     registers_release<LOADER_REGISTERS>();
     if (warp == 0 && lane == 0) load_all(params);
-    if (warp == 1) leave_unseen_tiles(params.rest, lane);
+    if (warp > 0) help_loader(params.rest, warp, lane);
     if (warp > 0 && warp <= DQ_STAGES) add_steps(params.rest, warp - 1);
     if (DRAWERS > 0 && warp > 0) draw_all(params.rest, uniform(threadIdx.x / 32 - 1));
   } else if (warpgroup == (LOADS_BESIDE_DQ ? 0 : 1)) {
