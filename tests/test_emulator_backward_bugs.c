@@ -21,18 +21,19 @@
   "wgmma_backward_roles block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=1 dq_stages=2"
 #define WIDE "backward bf16 d136 nq200 nk250 hq2"
 
-#define PREPARE    "parts/backward_prepare.cu.in"
-#define KEY_TILE   "parts/key_tile.cu.in"
-#define TICKETS    "parts/dq_tickets.cu.in"
-#define ADDS       "parts/dq_adds.cu.in"
-#define ADDERS     "parts/backward_adders.cu.in"
-#define SUMS       "parts/dq_sums.cu.in"
-#define CONSUMER   "parts/backward_consumer.cu.in"
-#define ROLES_MAIN "wgmma_backward_roles.cu.in"
-#define VALUES     "parts/roles_values.cu.in"
-#define KEYS       "parts/roles_keys.cu.in"
-#define QUERIES    "parts/roles_queries.cu.in"
-#define ENDING     "parts/epilogue_backward.cu.in"
+#define PREPARE       "parts/backward_prepare.cu.in"
+#define KEY_TILE      "parts/key_tile.cu.in"
+#define TICKETS       "parts/dq_tickets.cu.in"
+#define ADDS          "parts/dq_adds.cu.in"
+#define ADDERS        "parts/backward_adders.cu.in"
+#define SUMS          "parts/dq_sums.cu.in"
+#define CONSUMER      "parts/backward_consumer.cu.in"
+#define CONSUMER_WALK "parts/backward_consumer_walk.cu.in"
+#define ROLES_MAIN    "wgmma_backward_roles.cu.in"
+#define VALUES        "parts/roles_values.cu.in"
+#define KEYS          "parts/roles_keys.cu.in"
+#define QUERIES       "parts/roles_queries.cu.in"
+#define ENDING        "parts/epilogue_backward.cu.in"
 
 struct bug {
   const char *name, *request, *config; /* NULL: what most have */
@@ -220,7 +221,7 @@ static const struct bug faults[] = {
      .words = {"fatune_kernel, line ", "writes shared memory at offset ", "(race)"}},
     {.name = "Q given back before the warp has read LSE",
      .config = HOPPER,
-     .file = "parts/backward_consumer_walk.cu.in",
+     .file = CONSUMER_WALK,
      .piece = "    begin_scores(consumer, q_next.stage);\n  }\n  load_lse_ahead(consumer, "
               "q_next.stage);",
      .other = "    begin_scores(consumer, q_next.stage);\n  }\n"
@@ -296,7 +297,7 @@ static const struct bug faults[] = {
      .words = {"fatune_kernel, line ", "makes known to other blocks what it did", "under way"}},
     {.name = "a tile of dO that nobody waits for",
      .config = HOPPER,
-     .file = CONSUMER,
+     .file = CONSUMER_WALK,
      .piece = "  if (!last_step) mbarrier_wait(do_full(do_next.stage), do_next.parity);\n",
      .other = "",
      .words = {"fatune_kernel, line ", "reads shared memory at offset ", NULL}},
@@ -330,7 +331,7 @@ static const struct bug wrong_results[] = {
     {.name = "dropout drawn ahead for the step that was",
      .request = "backward bf16 d64 nq200 nk250 hq2 dropout",
      .config = HOPPER_BESIDE,
-     .file = CONSUMER,
+     .file = CONSUMER_WALK,
      .piece = "  draw_ahead_of(consumer, params, keys, next_step, ",
      .other = "  draw_ahead_of(consumer, params, keys, step, ",
      .words = {"dQ: ", "dK: ", "dV: "}},
@@ -371,7 +372,7 @@ static const struct bug wrong_results[] = {
     {.name = "keys of the warpgroup's first warp hidden in all",
      .request = "backward bf16 d64 nq200 nk250 hq2 causal",
      .config = HOPPER_BESIDE,
-     .file = CONSUMER,
+     .file = CONSUMER_WALK,
      .piece = "first_key + consumer.warp * 16, step.q0,",
      .other = "first_key, step.q0,",
      .words = {"dQ: ", "dK: ", "dV: "}},

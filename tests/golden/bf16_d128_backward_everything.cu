@@ -870,6 +870,11 @@ __device__ __forceinline__ void advance(const Sequence &sequence, const Visibili
   }
 }
 
+// Whether few steps are left. Of a walk over some heads, only the last one's are counted.
+__device__ __forceinline__ bool ends_soon(const Sequence &sequence, const QueryWalk &walk) {
+  return walk.tiles <= 3 && (walk.step.head + 1 >= sequence.group || (WALKS_ARE_DIVIDED && walk.left == 0));
+}
+
 // ---- score of S^T, and its slope ---------------------------------------------------------------------------------
 // No score function: S stays as it is, and the slope is 1.
 constexpr bool HAS_SCORE = false;

@@ -802,6 +802,11 @@ __device__ __forceinline__ void advance(const Sequence &sequence, const Visibili
   }
 }
 
+// Whether few steps are left. Of a walk over some heads, only the last one's are counted.
+__device__ __forceinline__ bool ends_soon(const Sequence &sequence, const QueryWalk &walk) {
+  return walk.step.head + 1 >= sequence.group && walk.step.q0 + 3 * BLOCK_M >= walk.end;
+}
+
 // ---- score of S^T, and its slope ---------------------------------------------------------------------------------
 // No score function: S stays as it is, and the slope is 1.
 constexpr bool HAS_SCORE = false;
