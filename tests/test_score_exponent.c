@@ -172,10 +172,14 @@ static const struct {
     {"score = s + tensor('bias', 'fp16', nk, nq)(j + nq - 3, i // 4)", FT_SCORE_TILE},
     {"score = tanh(s + tensor('bias', 'fp16', nq, nk)(i, j))", FT_SCORE_TILE},
     {"score = s + tensor('bias', 'fp16', nq, nk)(i, j + i)", FT_SCORE_DISTANCE},
-    {"score = s + tensor('bias', 'fp32', nq, nk)(i, j)", FT_SCORE_OTHER},
-    {"score = s + tensor('bias', 'int32', nq, nk)(i, j)", FT_SCORE_OTHER},
-    {"score = s + tensor('bias', 'bf16', nq, nk)(i, nk - j)", FT_SCORE_OTHER},
-    {"score = s + tensor('bias', 'bf16', nq, nk)(i, 2 * j)", FT_SCORE_OTHER},
+    {"score = s + tensor('bias', 'fp32', nq, nk)(i, j)", FT_SCORE_EACH},
+    {"score = s + tensor('bias', 'int32', nq, nk)(i, j)", FT_SCORE_EACH},
+    {"score = s + tensor('bias', 'bf16', nq, nk)(i, nk - j)", FT_SCORE_EACH},
+    {"score = s + tensor('bias', 'bf16', nq, nk)(i, 2 * j)", FT_SCORE_EACH},
+    {"score = s + 2 * exp(-0.01 * abs(i - j))", FT_SCORE_EACH},
+    {"score = s + tensor('x', 'fp32', 127)(j % 64 - i % 64 + 63)"
+     " + tensor('y', 'fp32', 2 * nq)(j // 64 - i // 64 + nq)",
+     FT_SCORE_LONG},
     {"visible = tensor('bias', 'bf16', nq, nk)(i, j) > 0", FT_SCORE_OTHER},
 };
 

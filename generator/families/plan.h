@@ -130,8 +130,7 @@ static inline bool ft_heads_are_plain(const struct ft_request *request) {
 /* Whether blocks of a mask are partial by a function: then steps are unequally long, and
  * warpgroups that take turns wait for each other. */
 static inline bool ft_blocks_are_partial(const struct ft_request *request) {
-  return request->mask_rows > 0 && request->score != 0 &&
-         ft_score_kind_of(request->score) == FT_SCORE_OTHER;
+  return request->mask_rows > 0 && request->score != 0 && ft_score_is_any(request->score);
 }
 
 /* Whether tiles of so many query rows, of all heads and batch entries, are no more than the slots.

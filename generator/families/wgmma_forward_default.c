@@ -17,7 +17,8 @@ enum { WARPGROUP_ROWS = 64 };
  * of 64 columns at once; tiles of other widths draw them twice or four times. A score function
  * takes the row of dropout at d128, where it was as fast as the plain one with ALiBi, 0.95 of it
  * with softcap and 1.16 with a learnt bias, and ptxas spills less. At d64 tiles of 192 rows are 2 %
- * faster with ALiBi and 1 % with softcap, but tiles of 256 rows where these are causal. A
+ * faster with ALiBi and 1 % with softcap, but tiles of 256 rows where these are causal and for
+ * functions of no kind of their own; of many instructions, tiles of 64 keys at d128, too. A
  * tile of dense bias in steps of 128 keys leaves three consumers no registers. A bias of keys is
  * added by the products. */
 struct favourite {
@@ -40,6 +41,10 @@ static const struct favourite favourites[] = {
     {{2, 64, FT_SCORED_FULL, FT_SCORE_DISTANCE},
      {TILE(192, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2,
       .direct_store = 1}},
+    {{2, 64, FT_SCORED_FULL, FT_SCORE_EACH},
+     {TILE(256, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
+    {{2, 64, FT_SCORED_FULL, FT_SCORE_LONG},
+     {TILE(256, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
     {FT_FAVOURED(2, 64, FT_SCORED),
      {TILE(192, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
     /* In windows of few keys a tile's walk is so short that turns cost more than they hide. */
@@ -59,6 +64,8 @@ static const struct favourite favourites[] = {
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2}},
     {{2, 128, FT_SCORED_FULL, FT_SCORE_DISTANCE},
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2}},
+    {{2, 128, FT_SCORED_FULL, FT_SCORE_LONG},
+     {TILE(128, 64), .stages = 3, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
     {{2, 128, FT_SCORED_FULL, FT_SCORE_KEYS}, {TILE(128, 128), .stages = 2, .q_stages = 2}},
     {FT_FAVOURED(2, 128, FT_BUSY),
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
