@@ -1,5 +1,5 @@
-"""Each built-in score function beside its formula in PyTorch, written down anew from where it comes from: values in float64, and the
-gradients of what it captures. On an emulated GPU."""
+"""Each built-in score function beside its formula in PyTorch, written down anew from where it comes from: values in float64,
+and the gradients of what it captures. On an emulated GPU."""
 
 import math
 import pathlib
@@ -26,7 +26,8 @@ def t5_bucket(relative, bidirectional, buckets=32, distance=128):
     else:
         relative = (-relative).clamp(min=0)
     exact = buckets // 2
-    far = exact + (torch.log(relative.clamp(min=1).double() / exact) / math.log(distance / exact) * (buckets - exact) + 1e-4).long()
+    log = torch.log(relative.clamp(min=1).double() / exact) / math.log(distance / exact)
+    far = exact + (log * (buckets - exact) + 1e-4).long()
     return bucket + torch.where(relative < exact, relative, far.clamp(max=buckets - 1))
 
 
