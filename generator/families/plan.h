@@ -151,6 +151,7 @@ enum ft_when {
   FT_PLAIN,        /* without either */
   FT_PLAIN_SHORT,  /* plain and causal, 512 keys at most */
   FT_PLAIN_NARROW, /* plain, in a window of 2049 keys at most, or ragged */
+  FT_PLAIN_PACKED, /* plain, ragged, K and V not in pages, in no such window */
   FT_VARIED,       /* queries see different keys */
   FT_FEW_SEEN,     /* in a window of 513 keys at most */
   FT_PLAIN_FEW_SEEN,
@@ -182,6 +183,7 @@ static inline bool ft_when_is(enum ft_when when, const struct ft_request *reques
   case FT_PLAIN_SHORT:
     return plain && request->causal && request->seqlen_k > 0 && request->seqlen_k <= SHORT;
   case FT_PLAIN_NARROW: return plain && (narrow || request->ragged);
+  case FT_PLAIN_PACKED: return plain && request->ragged && request->pages == 0 && !narrow;
   case FT_VARIED: return ft_visibility_varies(request);
   case FT_FEW_SEEN: return few;
   case FT_PLAIN_FEW_SEEN: return plain && few;

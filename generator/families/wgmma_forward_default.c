@@ -72,6 +72,8 @@ static const struct favourite favourites[] = {
     /* A walk of four steps or fewer: the products of the next tile hide the end of this one. */
     {FT_FAVOURED(2, 128, FT_PLAIN_SHORT),
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
+    /* Most steps of documents of all lengths are the longest ones'. */
+    {FT_FAVOURED(2, 128, FT_PLAIN_PACKED), {TILE(128, 128), .stages = 2, .q_stages = 2}},
     /* In narrow windows and short sequences much of a step may be hidden: steps of fewer keys. */
     {FT_FAVOURED(2, 128, FT_PLAIN_NARROW), {TILE(192, 64), .stages = 3, .q_stages = 2}},
     {FT_FAVOURED(2, 128, FT_PLAIN), {TILE(128, 128), .stages = 2, .q_stages = 2}},
