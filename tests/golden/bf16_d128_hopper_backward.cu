@@ -1489,7 +1489,7 @@ using KeptOf = DropoutColumns;
 
 __device__ __forceinline__ void draw_all(const BackwardParams &, unsigned) {}
 
-// ---- the dQ warpgroup: dQ += dS K, 64 queries and 64 columns at a time --------------------------------------
+// ---- the dQ warpgroup: dQ += dS K, 64 queries and 64 columns at a time ------------
 // A warp's 16 rows of the product lie in shared memory as they do in dq_sum, and are added from there by TMA: dq_sum has
 // the accumulators of its lanes side by side. The four warps need not wait for each other.
 constexpr int COLUMN_PIECES = (D_PAD + 63) / 64;              // of 64 columns, the last of what is left
@@ -1549,7 +1549,7 @@ __device__ __forceinline__ void add_piece(DqWarpgroup &dq, const TiledBackwardPa
                                           const KeyTile &keys, int sum, int first_row, int first_column, bool first_step) {
   const unsigned smem = shared_address(shared);
   const bool first = first_row == 0 && first_column == 0;
-  const bool last = first_row + 64 == BLOCK_M && first_column + COLUMNS == D_PAD;
+  const bool last = first_row + 64 == BLOCK_M && first_column + COLUMNS >= HEAD_DIM;
   const u64 ds = depth_across_rows(smem + SMEM_DS + first_row / 64 * BLOCK_N * 128, dq.ds_ring.stage, DS_TILE, BLOCK_N * 128);
   const u64 k = depth_across_rows(smem + SMEM_K + first_column / 64 * BLOCK_N * 128, dq.k_stage, K_TILE, BLOCK_N * 128);
   float rdQ[COLUMNS / 8][4];
