@@ -21,8 +21,8 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
 
 /* ---- budget ---- */
 
-/* Barriers | LSE | delta | K stages | V | Q stages | dO stages | dS stages | dQ. Panels are aligned by
- * whole 1024 bytes. */
+/* Barriers | LSE | delta | K stages | V | Q stages | dO stages | dS stages | dQ. Panels are aligned
+ * by whole 1024 bytes. */
 static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_budget *own,
                        const struct ft_wgmma_backward_knobs *k) {
   enum { BARRIERS = 512, BARRIERS_AND_NOTES = 1024, ALIGNMENT = 1024, WORD = 4 };
@@ -180,11 +180,13 @@ static bool can_ask_for_sections(const struct ft_request *request) {
 }
 
 static bool early_dq(const struct ft_rule_case *of) {
-  return !knobs(of)->early_dq || (knobs(of)->persistent != FT_PERSISTENT && can_ask_for_sections(of->request));
+  return !knobs(of)->early_dq ||
+         (knobs(of)->persistent != FT_PERSISTENT && can_ask_for_sections(of->request));
 }
 
 static bool parts(const struct ft_rule_case *of) {
-  return knobs(of)->part_steps == 0 || (of->request->mask_rows > 0 && knobs(of)->persistent != FT_PERSISTENT);
+  return knobs(of)->part_steps == 0 ||
+         (of->request->mask_rows > 0 && knobs(of)->persistent != FT_PERSISTENT);
 }
 
 static bool pacing(const struct ft_rule_case *of) {
@@ -193,6 +195,17 @@ static bool pacing(const struct ft_rule_case *of) {
 
 static bool uneven_stages(const struct ft_rule_case *of) {
   return knobs(of)->q_stages == knobs(of)->do_stages;
+}
+
+/* With more than 64 columns the loop over the steps of all key tiles lost where walks are long, and
+ * where heads share their keys. */
+static bool streams_short_walks(const struct ft_rule_case *of) {
+  enum { NARROW = 64, SHORT = 1024 };
+  const struct ft_request *const request = of->request;
+  return knobs(of)->persistent != FT_STREAMED ||
+         (request->heads_q == request->heads_kv &&
+          (max_int(request->head_dim, request->head_dim_v) <= NARROW ||
+           request->seqlen_q <= SHORT || request->mask_longest > 1));
 }
 
 static bool long_tile(const struct ft_rule_case *of) {
@@ -224,7 +237,8 @@ static const struct ft_rule rules[] = {
      "needs direct_store; loads_beside_dq and deterministic adds serve one key tile a block",
      FT_READS_ANY},
     {"streamed", FT_CANNOT_RUN, streamed,
-     "steps of all key tiles in one loop: not for ragged lengths, dropout and scores, rows of K and "
+     "steps of all key tiles in one loop: not for ragged lengths, dropout and scores, rows of K "
+     "and "
      "V in registers and an early S; the loader has notes of 8 steps",
      FT_READS_ANY},
     {"wide-outputs", FT_CANNOT_RUN, wide_outputs,
@@ -245,6 +259,9 @@ static const struct ft_rule rules[] = {
      FT_READS_ANY},
     {"consumer-registers", FT_NOT_WORTH_TRYING, ft_registers_suffice,
      "sums, scores and P must fit the registers that a consumer can claim", FT_READS_ANY},
+    {"streamed-walks", FT_NOT_WORTH_TRYING, streams_short_walks,
+     "one loop over the steps of all key tiles serves short walks, and heads of up to 64 columns",
+     FT_READS_ANY},
     {"long-tile", FT_NOT_WORTH_TRYING, long_tile,
      "more than half of the rows would lie beyond the last query or key", FT_READS_ANY},
 };
@@ -473,9 +490,23 @@ static bool columns_may_be_long(const struct ft_request *request) {
   return request->mask_rows > 0 && (request->mask_longest > 1 || request->score != 0);
 }
 
+/* Whether blocks had better take the steps of all their key tiles in one loop, as measured: walks
+ * of block masks, where heads have at most 64 columns, or where long columns are divided, so that
+ * most walks are short. Where heads share their keys it lost, and with more columns long walks
+ * did. */
+static bool streaming_pays(const struct ft_request *request,
+                           const struct ft_wgmma_backward_knobs *k) {
+  enum { NARROW = 64, ROWS = 128 };
+  const bool narrow = max_int(request->head_dim, request->head_dim_v) <= NARROW;
+  return request->mask_rows > 0 && !request->ragged && !request->deterministic &&
+         request->causal == FT_CAUSAL_NONE && !request->window &&
+         request->heads_q == request->heads_kv && !k->kv_in_regs && !k->early_scores &&
+         (narrow ? k->block_m == ROWS : request->mask_longest > 1);
+}
+
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
-  enum { PART_STEPS = 32 };
+  enum { PART_STEPS = 32, MOST_STAGGERED = 96 };
   const bool plain = when_is(PLAIN, request, arch);
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
     if (max_int(request->head_dim, request->head_dim_v) > favourites[i].head_dim ||
@@ -486,8 +517,14 @@ static bool default_config(const struct ft_request *request, const struct ft_arc
     knobs_of.direct_store |=
         ft_outputs_are_wide(request) || (request->mask_rows > 0 && !divided && plain);
     knobs_of.part_steps = divided ? PART_STEPS : 0;
+    if (plain && streaming_pays(request, &knobs_of)) {
+      knobs_of.persistent = FT_STREAMED;
+      knobs_of.direct_store = 1;
+      if (max_int(request->head_dim, request->head_dim_v) > MOST_STAGGERED)
+        knobs_of.pacing = FT_PACING_IN_TURNS;
+    }
     const bool few = favourites[i].when == FEW && request->deterministic;
-    knobs_of.early_dq = !knobs_of.persistent && can_ask_for_sections(request) &&
+    knobs_of.early_dq = knobs_of.persistent != FT_PERSISTENT && can_ask_for_sections(request) &&
                         favourites[i].when != FEW_SHORT &&
                         (few || early_dq_pays(request, arch, &knobs_of));
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);

@@ -36,6 +36,7 @@ static const double PACING = 0.98;   /* of consumers that are kept out of step *
 static const double DROPOUT_TURNS = 0.975; /* of turns besides, where pointwise work is long */
 static const double LOADS_BESIDE_DQ = 1.1; /* a load is asked for after the dQ of a step */
 static const double PERSISTENT = 1.03; /* of the loop over key tiles: 448 instructions for 425 */
+static const double STREAMED = 0.97;   /* of one over all steps: lists are read beside it */
 static const double EARLY_SHARE = 0.6; /* of the last kernel, done where no key tile is left, if
                                           all end together; short tiles at the end leave none */
 static const double SPILLS = 1.5;      /* registers do not suffice: products one by one */
@@ -89,7 +90,8 @@ static struct step step_of(const struct ft_request *request,
   if (k->pacing) step.all *= PACING;
   if (k->pacing == 2 && request->dropout) step.all *= DROPOUT_TURNS;
   if (k->loads_beside_dq) step.all *= LOADS_BESIDE_DQ;
-  if (k->persistent) step.all *= PERSISTENT;
+  const bool streams_lists = k->persistent == FT_STREAMED && request->mask_rows > 0;
+  if (k->persistent) step.all *= streams_lists ? STREAMED : PERSISTENT;
   step.all *= pow(NEEDLESS_STAGE, k->q_stages + k->ds_stages - 4);
   if (budget->regs_estimate > budget->regs_limit) step.all *= SPILLS;
   return step;
