@@ -312,9 +312,9 @@ static const char *const by_kind[][2] = {
     {"d128 hq32 b4 nq4096 score=5000000000001", "keys_in_product=1"},
     {"d128 hq32 b4 nq4096 causal score=5000000000001", "overlap_tiles=1 pingpong=1"},
     {"d64 hq32 b4 nq4096 score=7000000000001", "block_m=256 block_n=64 stages=4 q_stages=2 "},
-    {"d64 hq32 b4 nq4096 score=6000000000001", "block_m=256 block_n=64 stages=4 q_stages=2 "},
+    {"d64 hq32 b4 nq4096 causal score=6000000000001", "block_m=256 block_n=64 "},
     {"d128 hq32 b4 nq4096 score=7000000000001", "block_m=128 block_n=128 stages=2 q_stages=2 "},
-    {"d128 hq32 b4 nq4096 score=6000000000001", "block_m=128 block_n=64 stages=3 q_stages=2 "},
+    {"d128 hq32 b4 nq4096 causal score=6000000000001", "block_m=128 block_n=64 "},
     {"d64 hq32 b4 nq4096 score=000000000001",
      "block_m=192 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1"},
 };
