@@ -1,5 +1,5 @@
-/* test_families.c: what every kernel family must have, and that nothing of it is idle.
- * in -> out: generator/family.h, the templates -> Check suite. */
+/* test_families.c: what every kernel family must have, that nothing of it is idle, and what it
+ * serves. in -> out: generator/family.h, the templates -> Check suite. */
 #include <ctype.h>
 #include <string.h>
 
@@ -91,6 +91,75 @@ START_TEST(templates_read_every_knob_and_all_of_the_budget) {
 }
 END_TEST
 
+START_TEST(families_serve_what_they_are_for) {
+  static const char *const gpus[] = {"t4", "a100", "h100", "h200", "b200", "rtx5090"};
+  const struct ft_request forward = known_request("fp16 d64 nq4096");
+  const struct ft_request backward = known_request("backward fp16 d64 nq4096");
+  const struct ft_request wide = known_request("backward fp16 d72 dv136 nq4096");
+  for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; ++i) {
+    const struct ft_arch arch = known_gpu(gpus[i]);
+    ck_assert(ft_family_serves(&ft_mma_forward_family, &forward, &arch));
+    ck_assert_int_eq(ft_family_serves(&ft_wgmma_forward_family, &forward, &arch), arch.sm == 90);
+    ck_assert(!ft_family_serves(&ft_mma_backward_family, &forward, &arch));
+    ck_assert(ft_family_serves(&ft_mma_backward_family, &backward, &arch));
+    ck_assert(!ft_family_serves(&ft_mma_forward_family, &backward, &arch));
+    ck_assert(!ft_family_serves(&ft_wgmma_forward_family, &backward, &arch));
+    ck_assert_int_eq(ft_family_serves(&ft_wgmma_backward_family, &backward, &arch), arch.sm == 90);
+    ck_assert(!ft_family_serves(&ft_wgmma_backward_family, &forward, &arch));
+    ck_assert(!ft_family_serves(&ft_wgmma_backward_family, &wide, &arch));
+    ck_assert_int_eq(ft_family_serves(&ft_wgmma_backward_roles_family, &wide, &arch),
+                     arch.sm == 90);
+    ck_assert(!ft_family_serves(&ft_wgmma_backward_roles_family, &backward, &arch));
+    ck_assert(!ft_family_serves(&ft_wgmma_backward_roles_family, &forward, &arch));
+  }
+}
+END_TEST
+
+START_TEST(targets_serve_what_they_can) {
+  static const struct {
+    const char *request, *gpu, *reason; /* "" when served */
+  } served[] = {
+      {"fp16 d64 nq1", "t4", ""},
+      {"bf16 d64 nq1", "t4", "bf16 needs sm_80"},
+      {"bf16 d64 nq1", "a10", ""},
+      {"backward d64 nq1", "h200", ""},
+      {"backward bf16 d64 nq1", "t4", "bf16 needs sm_80"},
+      {"bf16 d256 nq1", "rtx5090", ""},
+      {"fp32 d64 nq1", "t4", "fp32 needs sm_80 or later, and t4 is sm_75; fp16 is possible"},
+      {"backward tf32 d64 nq1", "t4", "tf32 needs sm_80"},
+      {"fp32 d256 nq1", "a10", ""},
+      {"fp16 d16 nq1 mask=16x16 dropout", "t4", ""},
+      {"e4m3 d64 nq1 pages=8", "h200", ""},
+      {"e4m3 d64 nq1 descales=64 mask=64x96", "h200", ""},
+      {"e4m3 d64 nq1 descales=64", "b200", ""},
+      {"e4m3 d64 nq1 descales=64 mask=32x64", "h200", ""},
+      {"e4m3 d64 nq1 mask=64x48", "h200",
+       "mask blocks of 64x48; allowed: columns in multiples of 32"},
+      {"e4m3 d64 nq1 mask=16x32", "h200", ""},
+      {"e4m3 d64 nq1 pages=1", "h200", ""},
+      {"e4m3 d64 nq1 ragged pages=4", "rtx4090", ""},
+      {"e4m3 o=fp16 d256 nq1 causal mask=128x96", "b200", ""},
+      {"e4m3 d16 nq1 window sinks", "rtx5090", ""},
+      {"e4m3 d64 nq1", "a40", "e4m3 needs sm_89 or later, and a40 is sm_86; bf16 is possible"},
+      {"e4m3 d64 nq1", "t4", "e4m3 needs sm_89 or later, and t4 is sm_75; fp16 is possible"},
+  };
+  for (size_t i = 0; i < sizeof served / sizeof served[0]; ++i) {
+    struct ft_request request;
+    ck_assert_int_eq(ft_request_parse(&request, served[i].request), FT_OK);
+    const struct ft_arch arch = known_gpu(served[i].gpu);
+    const int status = ft_rules_serves(&request, &arch);
+    ck_assert_int_eq(status, served[i].reason[0] ? FT_E_UNSUPPORTED : FT_OK);
+    if (status != FT_OK) ck_assert_ptr_nonnull(strstr(ft_detail(), served[i].reason));
+  }
+  struct ft_arch volta = known_gpu("t4");
+  volta.sm = 70;
+  struct ft_request request;
+  ck_assert_int_eq(ft_request_parse(&request, "fp16 d64 nq1"), FT_OK);
+  ck_assert_int_eq(ft_rules_serves(&request, &volta), FT_E_UNSUPPORTED);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "sm_70"));
+}
+END_TEST
+
 Suite *make_families_suite(void) {
   Suite *const suite = suite_create("families");
   TCase *const tests = tcase_create("all");
@@ -98,6 +167,8 @@ Suite *make_families_suite(void) {
   tcase_add_test(tests, knobs_are_listed_once);
   tcase_add_test(tests, every_knob_has_a_place_of_its_own);
   tcase_add_test(tests, templates_read_every_knob_and_all_of_the_budget);
+  tcase_add_test(tests, families_serve_what_they_are_for);
+  tcase_add_test(tests, targets_serve_what_they_can);
   suite_add_tcase(suite, tests);
   return suite;
 }
