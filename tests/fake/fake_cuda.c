@@ -22,7 +22,7 @@ enum {
   NOT_FOUND = 500
 };
 
-enum { FUNCTIONS = 7, OF_PASSES = 3, MAIN = 1 }; /* prepare, kernel, convert; of block masks */
+enum { FUNCTIONS = 8, OF_PASSES = 3, MAIN = 1, MERGE = 7 }; /* prepare, kernel, convert; of masks */
 
 static struct fake_gpu gpu = {"NVIDIA H200", 90, 132, 1, 0, 0};
 static struct fake_launch last_launch;
@@ -232,7 +232,7 @@ struct CUmod_st {
 
 static const char *const function_names[FUNCTIONS] = {
     "fatune_prepare", "fatune_kernel", "fatune_convert", "fatune_ranges",
-    "fatune_lists",   "fatune_order",  "fatune_heads"};
+    "fatune_lists",   "fatune_order",  "fatune_heads",   "fatune_merge_parts"};
 
 DEFINE(cuModuleLoadData, (cu_module * module, const void *image)) {
   FAKE_CALL("cuModuleLoadData");
@@ -258,7 +258,7 @@ DEFINE(cuModuleGetFunction, (cu_function * function, cu_module module, const cha
     if (strcmp(name, function_names[n]) != 0) continue;
     *function = (cu_function)(void *)&module->functions[n];
     module->functions[n] = (unsigned char)n;
-    module->is_backward |= n != MAIN;
+    module->is_backward |= n != MAIN && n != MERGE;
     return 0;
   }
   return NOT_FOUND;
@@ -274,9 +274,9 @@ DEFINE(cuFuncGetAttribute, (int *value, int attribute, cu_function function)) {
 
 DEFINE(cuFuncSetAttribute, (cu_function function, int attribute, int value)) {
   FAKE_CALL("cuFuncSetAttribute");
-  (void)function;
   if (attribute < 0 || attribute >= 16) return INVALID_VALUE;
-  function_settings[attribute] = value;
+  /* Of the kernel that puts parts together nobody asks. */
+  if (*(unsigned char *)(void *)function != MERGE) function_settings[attribute] = value;
   return 0;
 }
 
@@ -299,7 +299,7 @@ static void record_launch(struct CUmod_st *module, int which, const struct fake_
   struct fake_launch *const launch = &last_launch;
   module->is_tiled |= maps_made > 0;
   maps_made = 0;
-  if (launch->count < 15) launch->order[launch->count] = "pkcrloh"[which];
+  if (launch->count < 15) launch->order[launch->count] = "pkcrlohm"[which];
   launch->count++;
   memcpy(launch->grid, seen->grid, sizeof launch->grid);
   memcpy(launch->block, seen->block, sizeof launch->block);
