@@ -89,14 +89,10 @@ static void ask_neighbours(struct search *search, const struct ft_config *from) 
   }
 }
 
-/* The neighbour of `from` with the least time by the fit, and that time; `from` and infinity if no
- * neighbour can be asked. */
-static double best_neighbour(struct search *search, const struct ft_config *from,
-                             struct ft_config *config) {
+/* Of the configs that were asked, the one with the least time by the fit, and that time. Infinity,
+ * and *config as it was, if none was asked. */
+static double fastest_asked(const struct search *search, struct ft_config *config) {
   double least = INFINITY;
-  search->count = 0;
-  *config = *from;
-  ask_neighbours(search, from);
   for (int n = 0; n < search->count; n++) {
     const struct asked *const it = &search->list[n];
     const double us = ft_ranker_us(search->ranker, &it->config, &it->by_hand);
@@ -105,6 +101,16 @@ static double best_neighbour(struct search *search, const struct ft_config *from
     *config = it->config;
   }
   return least;
+}
+
+/* The neighbour of `from` with the least time by the fit, and that time; `from` and infinity if no
+ * neighbour can be asked. */
+static double best_neighbour(struct search *search, const struct ft_config *from,
+                             struct ft_config *config) {
+  search->count = 0;
+  *config = *from;
+  ask_neighbours(search, from);
+  return fastest_asked(search, config);
 }
 
 /* The same after a descent: the best neighbour's neighbours are asked in turn, as long as one of
@@ -124,26 +130,18 @@ static double best_of(struct search *search, const struct ft_config *from,
   return least;
 }
 
-/* Where the fastest config differs from the default in its tile, its warps and its division of the
- * keys, each step of a descent to it may lead through slower ones. So the configs that were the
- * fastest for other requests are asked, too, and the neighbours of the best of them. Infinity where
- * none of the family can be asked. */
+/* A descent changes a knob or two at a time. It does not reach a config with another tile, other
+ * warps and another division of the keys if the configs in between are slower. So this descent
+ * starts from one of the configs that were the fastest for other requests. Infinity if none of the
+ * family can be asked. */
 static double best_of_starts(struct search *search, const struct ft_family *family,
                              struct ft_config *config) {
   struct ft_config start, from;
   const char *text;
-  double least = INFINITY;
   search->count = 0;
-  for (int n = 0; (text = ft_fit_start(family->pass, search->arch, n)) != NULL; n++)
-    if (ft_config_parse(&start, text) == FT_OK && start.family == family) ask(search, &start);
-  for (int n = 0; n < search->count; n++) {
-    const struct asked *const it = &search->list[n];
-    const double us = ft_ranker_us(search->ranker, &it->config, &it->by_hand);
-    if (us >= least) continue;
-    least = us;
-    from = it->config;
-  }
-  return least < INFINITY ? best_of(search, &from, config) : least;
+  for (int n = 0; (text = ft_fit_start(family, search->arch, n)) != NULL; n++)
+    if (ft_config_parse(&start, text) == FT_OK) ask(search, &start);
+  return fastest_asked(search, &from) < INFINITY ? best_of(search, &from, config) : INFINITY;
 }
 
 static bool is_sized(const struct ft_request *request) {

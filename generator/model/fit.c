@@ -25,7 +25,6 @@ static const struct ft_fit_choice choices[] = {
 };
 
 static const struct {
-  enum ft_pass pass;
   const char *target, *config;
 } starts[] = {
 #include "generator/model/fit/sm_90.starts"
@@ -56,9 +55,14 @@ const struct ft_fit_choice *ft_fit_choice_of(enum ft_pass pass, const struct ft_
   return NULL;
 }
 
-const char *ft_fit_start(enum ft_pass pass, const struct ft_arch *arch, int n) {
+static bool names(const char *config, const struct ft_family *family) {
+  const size_t length = strlen(family->name);
+  return strncmp(config, family->name, length) == 0 && config[length] == ' ';
+}
+
+const char *ft_fit_start(const struct ft_family *family, const struct ft_arch *arch, int n) {
   for (int at = 0; at < FT_COUNT(starts); at++)
-    if (starts[at].pass == pass && is_of(starts[at].target, arch) && n-- == 0)
+    if (names(starts[at].config, family) && is_of(starts[at].target, arch) && n-- == 0)
       return starts[at].config;
   return NULL;
 }

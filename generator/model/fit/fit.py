@@ -349,7 +349,7 @@ def fit_pass(name, target, read, noise, verbose):
     choice = (f"{{.pass = FT_{name.upper()}, .target = \"{target}\", .margin = {margins[0]}, .other_family = {margins[1]}, "
               f".requests = {len(figures)}, .usual = {geomean(usual):.3f}, .usual_least = {min(usual):.3f}, .chosen = {geomean(taken):.3f}, "
               f".chosen_least = {min(taken):.3f}}},")
-    return trees.text(), rows, choice, [f"{{FT_{name.upper()}, \"{target}\", \"{config}\"}}," for config in starts_of(trials)]
+    return trees.text(), rows, choice, [f"{{\"{target}\", \"{config}\"}}," for config in starts_of(trials)]
 
 
 def main():
