@@ -25,7 +25,6 @@
 #include "tuner/verify/answers.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +34,7 @@
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/reference.h"
+#include "tuner/verify/threads.h"
 
 /* By which P, and so O, may err besides where scores of e4m3 do (above): the plain computation may
  * have all of P exact. */
@@ -205,22 +205,13 @@ static int check_numbers(const struct ft_answers *answers, const struct ft_host_
 
 int ft_answers_make(struct ft_answers **answers, const struct ft_host_problem *problem,
                     const struct ft_row *rows, int row_count, int threads) {
-  enum { THREADS_MOST = 64 };
   *answers = NULL;
   struct ft_answers *made = allocate(&problem->request, row_count);
   if (!made) return ft_fail(FT_E_MEMORY, "no memory for the reference of %d rows", row_count);
   memcpy(made->rows, rows, (size_t)row_count * sizeof *rows);
 
   struct work work = {.problem = problem, .answers = made};
-  pthread_t helpers[THREADS_MOST];
-  int started = 0;
-  const int wanted = threads < THREADS_MOST ? threads : THREADS_MOST;
-  while (started + 1 < wanted && started + 1 < row_count &&
-         pthread_create(&helpers[started], NULL, answer_rows, &work) == 0) {
-    started += 1;
-  }
-  answer_rows(&work); /* this thread works, too; if none could be started, it does all rows */
-  for (int helper = 0; helper < started; helper++) pthread_join(helpers[helper], NULL);
+  ft_work_together(threads < row_count ? threads : row_count, answer_rows, &work);
   if (work.failed) {
     ft_answers_free(made);
     return ft_fail(FT_E_MEMORY, "no memory for reference rows of %lld keys",

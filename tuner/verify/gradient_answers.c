@@ -18,7 +18,6 @@
 #include "tuner/verify/gradient_answers.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +29,7 @@
 #include "tuner/verify/random_inputs.h"
 #include "tuner/verify/reference.h"
 #include "tuner/verify/scorer.h"
+#include "tuner/verify/threads.h"
 
 static const double FLOOR = 0x1p-20, FLOOR_OF_FP32 = 0x1p-22, WEIGHTS_OF_FP32 = 0x1p-20;
 /* GPUs take a P below 2^-126 for 0. A gradient sums fewer than 2^16 of them, times inputs below
@@ -154,18 +154,6 @@ static void *answer_rows(void *payload) {
   return NULL;
 }
 
-static int share_out(struct work *work, int threads) {
-  enum { THREADS_MOST = 64 };
-  pthread_t helpers[THREADS_MOST];
-  int started = 0;
-  const int wanted = threads < THREADS_MOST ? threads : THREADS_MOST;
-  while (started + 1 < wanted && pthread_create(&helpers[started], NULL, answer_rows, work) == 0)
-    started++;
-  answer_rows(work); /* this thread works, too; if none could be started, it does all rows */
-  for (int helper = 0; helper < started; helper++) pthread_join(helpers[helper], NULL);
-  return work->failed ? ft_fail(FT_E_MEMORY, "no memory for the score of the reference") : FT_OK;
-}
-
 /* ---- allowances ---- */
 
 /* In row order, so that the allowances do not depend on which thread did what. */
@@ -237,7 +225,8 @@ int ft_gradient_answers_make(struct ft_gradient_answers **answers,
   FT_CHECK(
       choose(&made->of[FT_GRADIENT_V], problem, FT_GRADIENT_V, rows, ~seed)); /* the same keys */
   struct work work = {.problem = problem, .terms = terms, .answers = made};
-  FT_CHECK(share_out(&work, threads));
+  ft_work_together(threads, answer_rows, &work);
+  if (work.failed) FT_CHECK(ft_fail(FT_E_MEMORY, "no memory for the score of the reference"));
   FT_CHECK(check_numbers(made, problem));
   for (int gradient = 0; gradient < FT_GRADIENTS; gradient++) sum_up(made, &made->of[gradient]);
   *answers = made;

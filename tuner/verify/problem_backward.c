@@ -4,7 +4,6 @@
 #include "tuner/verify/problem_backward.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "tuner/verify/reference.h"
 #include "tuner/verify/shape.h"
 #include "tuner/verify/stopwatch.h"
+#include "tuner/verify/threads.h"
 
 /* Most multiply-adds of a forward in float64, some seconds of a core; the least that are worth a
  * thread. */
@@ -105,17 +105,10 @@ static void *forward_rows(void *payload) {
 }
 
 static int forward_in_float64(struct ft_problem *problem) {
-  enum { THREADS_MOST = 64 };
   struct work work = {.problem = problem};
-  pthread_t helpers[THREADS_MOST];
-  const double wanted = fmin(work_of(problem) / WORK_OF_A_THREAD, THREADS_MOST);
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  int started = 0;
-  while (started + 1 < wanted && started + 1 < cores &&
-         pthread_create(&helpers[started], NULL, forward_rows, &work) == 0)
-    started++;
-  forward_rows(&work); /* this thread works, too; if none could be started, it does all rows */
-  for (int helper = 0; helper < started; helper++) pthread_join(helpers[helper], NULL);
+  const double cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
+  const double threads = fmin(ceil(work_of(problem) / WORK_OF_A_THREAD), cores);
+  ft_work_together((int)threads, forward_rows, &work);
   if (work.failed) return ft_fail(FT_E_MEMORY, "no memory for the forward in float64");
   FT_TRY(ft_problem_upload(problem, FT_O, problem->dense[FT_O]));
   return copy_statistic_in(problem, FT_LSE, problem->lse);
