@@ -163,7 +163,7 @@ static bool takes_tiles(const struct ft_rule_case *of) {
          (knobs(of)->direct_store && !knobs(of)->loads_beside_dq && !of->request->deterministic);
 }
 
-/* The loop over the steps of all key tiles: other requests have state of a tile or a head in it. */
+/* What the loop over the steps of all key tiles has no code for. */
 static bool streamed(const struct ft_rule_case *of) {
   return knobs(of)->persistent != FT_STREAMED ||
          (!of->request->ragged && !of->request->dropout && of->request->score == 0 &&
@@ -237,9 +237,8 @@ static const struct ft_rule rules[] = {
      "needs direct_store; loads_beside_dq and deterministic adds serve one key tile a block",
      FT_READS_ANY},
     {"streamed", FT_CANNOT_RUN, streamed,
-     "steps of all key tiles in one loop: not for ragged lengths, dropout and scores, rows of K "
-     "and "
-     "V in registers and an early S; the loader has notes of 8 steps",
+     "one loop over the steps of all key tiles has no ragged lengths, dropout and scores, no rows "
+     "of K and V in registers and no early S; the loader has notes of 8 steps",
      FT_READS_ANY},
     {"wide-outputs", FT_CANNOT_RUN, wide_outputs,
      "dK and dV in fp32 have no room where K and V were: they go from registers to global memory",

@@ -225,17 +225,15 @@ static bool columns_may_be_long(const struct ft_request *request) {
   return request->mask_rows > 0 && (request->mask_longest > 1 || request->score != 0);
 }
 
-/* Whether blocks had better take the steps of all their key tiles in one loop, as measured: walks
- * of block masks, where heads have at most 64 columns, or where long columns are divided, so that
- * most walks are short. Where heads share their keys it lost, and with more columns long walks
- * did. */
+/* Whether blocks had better take the steps of all their key tiles in one loop. As measured it pays
+ * under block masks, for heads of up to 64 columns and where long columns are divided, so that most
+ * walks are short. It does not where heads share their keys. */
 static bool streaming_pays(const struct ft_request *request,
                            const struct ft_wgmma_backward_knobs *k) {
   enum { NARROW = 64, ROWS = 128 };
   const bool narrow = max_int(request->head_dim, request->head_dim_v) <= NARROW;
-  return request->mask_rows > 0 && !request->ragged && !request->deterministic &&
-         request->causal == FT_CAUSAL_NONE && !request->window &&
-         request->heads_q == request->heads_kv && !k->kv_in_regs && !k->early_scores &&
+  return request->mask_rows > 0 && request->causal == FT_CAUSAL_NONE && !request->window &&
+         request->heads_q == request->heads_kv && !k->kv_in_regs &&
          (narrow ? k->block_m == ROWS : request->mask_longest > 1);
 }
 
