@@ -117,6 +117,8 @@ static const struct {
      HOPPER(64, 128, 2, 2, 2) " direct_store=1 persistent=2 early_dq=1 pacing=1 part_steps=1"},
     {"streamed-walks", "backward fp16 d24 dv16 hq72 hkv36 b2 nq100 nk190 causal=top-left",
      HOPPER(64, 128, 3, 3, 3) " direct_store=1 persistent=2 pacing=2"},
+    {"", "backward bf16 d16 hq29 b3 nq70 nk200 mask=64x192@0.5",
+     HOPPER(64, 192, 4, 4, 3) " direct_store=1 persistent=2 part_steps=1"},
     {"streamed-walks", "backward bf16 d72 dv40 hq4 hkv2 nq400 nk330 window",
      HOPPER(64, 128, 2, 2, 2) " direct_store=1 persistent=2 early_dq=1"},
     {"", "backward bf16 d72 dv40 hq4 hkv2 nq400 nk330 dropout mask=64x128@0.6",
