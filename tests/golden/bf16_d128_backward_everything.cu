@@ -1499,8 +1499,7 @@ constexpr int VALUE_SUMS = 0;
 
 template <int N>
 __device__ __forceinline__ void store_part(const BackwardParams &, const KeyTile &, int, const float (&)[N][4], int, int) {}
-__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &) {}
-__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &, int) {}
+__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &, int, int) {}
 __device__ __forceinline__ bool add_parts(const BackwardParams &) { return false; }
 
 // ---- sums of dQ over the key tiles, in fp32 ----------------------------------------------------------------

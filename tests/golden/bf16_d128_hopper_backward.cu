@@ -1099,8 +1099,7 @@ constexpr int VALUE_SUMS = 0;
 
 template <int N>
 __device__ __forceinline__ void store_part(const BackwardParams &, const KeyTile &, int, const float (&)[N][4], int, int) {}
-__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &) {}
-__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &, int) {}
+__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &, int, int) {}
 __device__ __forceinline__ bool add_parts(const BackwardParams &) { return false; }
 
 // Key tiles add to dQ as they come.
@@ -1471,7 +1470,7 @@ __device__ __forceinline__ bool ends_at_once(const BackwardParams &params) {
   if (keys.k0 >= own.sequence.nk) return true;  // of a block mask the last column of blocks may have fewer tiles; so may a list of them
   if (!is_over(own.sequence, begin_walk(own.sequence, own.visibility, keys).step)) return false;
   // No query sees these keys.
-  if (is_whole(keys.part)) clear_gradients(own, keys, threadIdx.x, THREADS); else clear_part(own, keys);
+  if (is_whole(keys.part)) clear_gradients(own, keys, threadIdx.x, THREADS); else clear_part(own, keys, threadIdx.x, THREADS);
   return true;
 }
 
