@@ -222,7 +222,8 @@ START_TEST(a_checked_run_names_the_wrong_number) {
 }
 END_TEST
 
-/* They begin at 0, do not fall, and stay within the rows that there are; pages are in the pool. */
+/* Starts of sequences begin at 0, do not fall, and do not exceed the number of rows. Page numbers
+ * are less than the pool has pages. */
 START_TEST(wrong_starts_and_pages_are_named) {
   static const struct {
     int place, wrong;

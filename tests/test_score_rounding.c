@@ -1,4 +1,4 @@
-/* test_score_rounding.c: what an expression errs by in fp32.
+/* test_score_rounding.c: the bound of the error of an expression that is computed in fp32.
  * in -> out: expressions, random numbers -> the same computed in floats, as kernels do,
  * beside float64: no further off than the bound, which is no more than some roundings wide. */
 #include <check.h>

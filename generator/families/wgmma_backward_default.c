@@ -126,8 +126,8 @@ static bool second_round_is_hidden(const struct ft_request *request, int keys, i
 
 /* Tiles of 64 keys, which take less time than those of 128, all run at once. With dropout they take
  * three quarters of the time, and a short second round may follow. Where adds to dQ have an order,
- * a tile waits at each step for the one before it of its head, and a step of 64 keys is too short
- * to hide that, unless few tiles add at once and walks are long beside the waits. */
+ * a tile's add waits for that of the tile before it. Steps of 64 keys are too short to hide this
+ * wait, unless few tiles run at once and each has many steps. */
 static bool tiles_are_few(const struct ft_request *request, const struct ft_arch *arch) {
   enum { KEYS = 64, ORDERED_SHARE = 4, ORDERED_ROWS = 4 };
   if (request->mask_rows > 0 || request->ragged) return false;

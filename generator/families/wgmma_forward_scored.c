@@ -25,8 +25,9 @@ static bool fits_tall(const struct ft_request *request,
          round_up(rows, knobs_of->block_m) * round_up(columns, knobs_of->block_n);
 }
 
-/* At d64 tiles of 256 rows have fewer rows beyond the last query than those of 192, and in fewer of
- * their steps of 64 keys ALiBi has keys on both sides of a query. */
+/* At d64 tiles of 256 rows have fewer rows beyond the last query than those of 192. Their
+ * steps have 64 keys, which lie on one side of a query more often than 128. ALiBi is faster there.
+ */
 static void fit_64(const struct ft_request *request, struct ft_wgmma_forward_knobs *knobs_of) {
   const enum ft_score_kind kind = ft_score_kind_of(request->score);
   if (request->causal) return;

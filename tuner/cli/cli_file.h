@@ -23,8 +23,7 @@ struct cli_result {
 enum { CLI_RESULTS_MOST = 2 };
 
 /* All results or, where one cannot be written, none: files get their names when all bytes are
- * written. Only a rename that fails after another one leaves a result without the other. Fails as
- * cli_file_write. */
+ * written. If the second rename fails, the first file stays. Fails as cli_file_write. */
 int cli_files_write(struct cli *cli, const struct cli_result results[], int count);
 
 /* FT_E_ARGUMENT, telling both lengths, where the file has another one. The caller frees *bytes. */
