@@ -1,8 +1,10 @@
-/* backward_bugs.h: the configs, requests and template files that planted bugs of the backward name.
- */
+/* backward_bugs.h: bugs planted into copies of the backward's templates, each caught.
+ * in -> out: an edit of a template -> the fault of a run, with the kernel it was in, or a wrong
+ * result with the gradients that are wrong. The same request runs through without the edit. */
 #ifndef TESTS_BACKWARD_BUGS_H
 #define TESTS_BACKWARD_BUGS_H
 
+/* The configs, requests and template files that bugs name. */
 #define MMA                                                                                        \
   "mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=1 "             \
   "kv_in_regs=1 deferred_dq=0 ctas_per_sm=1 "
@@ -31,5 +33,19 @@
 #define KEYS          "parts/roles_keys.cu.in"
 #define QUERIES       "parts/roles_queries.cu.in"
 #define ENDING        "parts/epilogue_backward.cu.in"
+
+struct backward_bug {
+  const char *name, *request, *config; /* NULL: what most have */
+  const char *file, *piece, *other;    /* in this file the one becomes the other */
+  const char *words[3];                /* of the fault, or of the explanation */
+  const char *score;                   /* a built-in one, or NULL */
+  int gradients;                       /* of what it captures: ft_request.score_gradients */
+};
+
+/* Planted, the run has a fault that names these words; its gradients are wrong, and the explanation
+ * has these words; not planted, the run is right. */
+void backward_bug_faults(const struct backward_bug *bug);
+void backward_bug_is_wrong(const struct backward_bug *bug);
+void backward_bug_absent(const struct backward_bug *bug);
 
 #endif
