@@ -341,12 +341,12 @@ int ft_row_put_recipe(struct ft_database *database, const struct ft_digest *reci
 }
 
 int ft_row_read_recipe(sqlite3_stmt *row, struct ft_digest *recipe, struct ft_digest *source) {
-  struct ft_digest *const digests[2] = {recipe, source};
   for (int i = 0; i < 2; i++) {
+    struct ft_digest *const digest = i == 0 ? recipe : source;
     size_t length = 0;
     const void *const bytes = column_bytes(row, i, FT_DIGEST_BYTES, FT_DIGEST_BYTES, &length);
     if (!bytes) return unsound(row, "a recipe has no digest, or one of another length");
-    memcpy(digests[i]->bytes, bytes, FT_DIGEST_BYTES);
+    memcpy(digest->bytes, bytes, FT_DIGEST_BYTES);
   }
   const struct ft_digest identity = recipe_identity(recipe, source);
   if (!column_is_digest(row, 2, &identity))

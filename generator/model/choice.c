@@ -136,7 +136,7 @@ static double best_of(struct search *search, const struct ft_config *from,
  * family can be asked. */
 static double best_of_starts(struct search *search, const struct ft_family *family,
                              struct ft_config *config) {
-  struct ft_config start, from;
+  struct ft_config start, from = {.family = family};
   const char *text;
   search->count = 0;
   for (int n = 0; (text = ft_fit_start(family, search->arch, n)) != NULL; n++)
