@@ -18,6 +18,7 @@
 #include "generator/families/wgmma_forward.h"
 #include "generator/lua_host.h"
 #include "generator/request_fields.h"
+#include "generator/space.h"
 #include "generator/status.h"
 
 /* A GPU of the table. */
@@ -206,6 +207,19 @@ static inline bool random_legal_config(const struct ft_request *request, const s
     if (rule_broken(request, arch, &next) == NULL) *config = next;
   }
   return true;
+}
+
+/* The default config of a request has some words and lacks others; lacks NULL: none. */
+static inline void default_has(const struct ft_arch *arch, const char *words, const char *has,
+                               const char *lacks) {
+  const struct ft_request request = known_request(words);
+  struct ft_config config;
+  struct ft_text text = FT_TEXT_INIT;
+  ck_assert_int_eq(ft_default_config(&request, arch, &config), FT_OK);
+  ft_config_print(&config, &text);
+  ck_assert_msg(strstr(text.data, has) && !(lacks && strstr(text.data, lacks)), "%s: %s", words,
+                text.data);
+  ft_text_free(&text);
 }
 
 #endif

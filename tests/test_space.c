@@ -272,19 +272,6 @@ START_TEST(default_depends_on_limits_not_on_names) {
 }
 END_TEST
 
-/* lacks: not in the default's words; NULL: nothing is asked. */
-static void default_has(const struct ft_arch *arch, const char *words, const char *has,
-                        const char *lacks) {
-  const struct ft_request request = known_request(words);
-  struct ft_config config;
-  struct ft_text text = FT_TEXT_INIT;
-  ck_assert_int_eq(ft_default_config(&request, arch, &config), FT_OK);
-  ft_config_print(&config, &text);
-  ck_assert_msg(strstr(text.data, has) && !(lacks && strstr(text.data, lacks)), "%s: %s", words,
-                text.data);
-  ft_text_free(&text);
-}
-
 /* A score of a kind, by its number, and what the default on an H200 has. */
 static const char *const by_kind[][2] = {
     {"e4m3 d64 hq32 b4 nq4096 score=1000000000001", "block_n="},

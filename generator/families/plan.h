@@ -101,6 +101,34 @@ static inline int ft_dq_sums(const struct ft_request *request, bool ordered) {
   return ordered && !ft_visibility_varies(request) ? 2 : 1;
 }
 
+/* heads_inner: in the walk of a backward's key tile the heads of a group are the inner loop, and L2
+ * sections walk down and up in turn. Lists of a block mask are of one head each, a list of ragged
+ * key tiles knows no L2 section, and an order of adds to dQ is one of walks head by head. */
+#define FT_HEADS_INNER_SAYS                                                                        \
+  "the heads of a group are the inner loop where all have the same walk, L2 sections are known "   \
+  "and "                                                                                           \
+  "adds to dQ have no order: without block mask, ragged and deterministic"
+static inline bool ft_heads_inner_can_run(const struct ft_request *request) {
+  return request->mask_rows == 0 && !request->ragged && !request->deterministic;
+}
+
+/* Whether key tiles would be at different heads of their group at a time otherwise. */
+#define FT_LONE_HEADS_SAYS                                                                         \
+  "without causal and without a group all walks of an L2 section are at the same head; with a "    \
+  "window and dropout it lost"
+static inline bool ft_heads_inner_is_worth_trying(const struct ft_request *request) {
+  return request->causal && !request->window && !request->dropout &&
+         (request->heads_kv == 0 || request->heads_q > request->heads_kv);
+}
+
+/* Whether heads_inner is the default. columns: head dims of a group's query heads from which on it
+ * won. */
+static inline bool ft_heads_inner_pays(const struct ft_request *request, int columns) {
+  return ft_heads_inner_can_run(request) && ft_heads_inner_is_worth_trying(request) &&
+         request->score == 0 && request->heads_kv > 0 &&
+         request->heads_q / request->heads_kv * (int64_t)request->head_dim >= columns;
+}
+
 /* Rules of more than one family. */
 static inline bool ft_registers_suffice(const struct ft_rule_case *of) {
   return of->budget->regs_estimate <= of->budget->regs_limit;

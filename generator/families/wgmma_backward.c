@@ -208,11 +208,20 @@ static bool streams_short_walks(const struct ft_rule_case *of) {
            request->seqlen_q <= SHORT || request->mask_longest > 1));
 }
 
+static bool heads_inner(const struct ft_rule_case *of) {
+  return !knobs(of)->heads_inner || ft_heads_inner_can_run(of->request);
+}
+
+static bool lone_heads(const struct ft_rule_case *of) {
+  return !knobs(of)->heads_inner || ft_heads_inner_is_worth_trying(of->request);
+}
+
 static bool long_tile(const struct ft_rule_case *of) {
   return ft_half_a_tile_is_used(of->request->seqlen_q, knobs(of)->block_m) &&
          ft_half_a_tile_is_used(of->request->seqlen_k, knobs(of)->block_n);
 }
 
+#define READS(knob) FT_READS(wgmma_backward, knob)
 static const struct ft_rule rules[] = {
     {"warpgroup-keys", FT_CANNOT_RUN, warpgroup_keys,
      "a consumer has 64 keys, the m of wgmma, and registers are for four of them at most",
@@ -253,6 +262,7 @@ static const struct ft_rule rules[] = {
      FT_READS_ANY},
     {"pacing", FT_CANNOT_RUN, pacing, "it takes two consumers or more to be out of step",
      FT_READS_ANY},
+    {"heads-inner", FT_CANNOT_RUN, heads_inner, FT_HEADS_INNER_SAYS, READS(heads_inner)},
     {"uneven-stages", FT_NOT_WORTH_TRYING, uneven_stages,
      "Q and dO of a step are read together, so stages of one alone wait for the other",
      FT_READS_ANY},
@@ -261,6 +271,7 @@ static const struct ft_rule rules[] = {
     {"streamed-walks", FT_NOT_WORTH_TRYING, streams_short_walks,
      "one loop over the steps of all key tiles serves short walks, and heads of up to 64 columns",
      FT_READS_ANY},
+    {"lone-heads", FT_NOT_WORTH_TRYING, lone_heads, FT_LONE_HEADS_SAYS, READS(heads_inner)},
     {"long-tile", FT_NOT_WORTH_TRYING, long_tile,
      "more than half of the rows would lie beyond the last query or key", FT_READS_ANY},
 };

@@ -32,7 +32,10 @@ enum { FT_STREAMED_NOTES = 8 };
   KNOB(pacing, (0, 1, 2), 0, 2,                                                                    \
        "consumers are kept out of step 1: as they begin, 2: by computing exponentials in turns")   \
   KNOB(part_steps, (0, 32), 0, 1024,                                                               \
-       "block masks: walks of more steps are divided up among blocks; 0: none is")
+       "block masks: walks of more steps are divided up among blocks; 0: none is")                 \
+  KNOB(heads_inner, (0, 1), 0, 1,                                                                  \
+       "1: a walk takes all heads of a group at a query tile, down and up in turn; 0: head by "    \
+       "head")
 
 /* Tiles lie as panels of 64 columns, whose rows are 128 bytes, swizzled. */
 #define FT_WGMMA_BACKWARD_BUDGET(TEMPLATE, HOST)                                                   \

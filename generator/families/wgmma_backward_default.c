@@ -237,9 +237,17 @@ static bool streaming_pays(const struct ft_request *request,
          (narrow ? k->block_m == ROWS : request->mask_longest > 1);
 }
 
+/* Consumers in turns gained 1 to 3 % where tiles of Q and dO come from L2, but not between 64 and
+ * 96 columns. */
+static bool turns_pay_with_heads_inner(const struct ft_request *request) {
+  enum { NARROW = 64, BROAD = 96 };
+  const int columns = max_int(request->head_dim, request->head_dim_v);
+  return columns <= NARROW || columns > BROAD;
+}
+
 bool ft_wgmma_backward_default(const struct ft_request *request, const struct ft_arch *arch,
                                struct ft_config *config) {
-  enum { PART_STEPS = 32, MOST_STAGGERED = 96 };
+  enum { PART_STEPS = 32, MOST_STAGGERED = 96, GROUP_COLUMNS = 640 };
   const bool plain = when_is(PLAIN, request, arch);
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
     if (max_int(request->head_dim, request->head_dim_v) > favourites[i].head_dim ||
@@ -260,6 +268,9 @@ bool ft_wgmma_backward_default(const struct ft_request *request, const struct ft
     knobs_of.early_dq =
         knobs_of.persistent != FT_PERSISTENT && ft_wgmma_backward_has_sections(request) &&
         favourites[i].when != FEW_SHORT && (few || early_dq_pays(request, arch, &knobs_of));
+    knobs_of.heads_inner = ft_heads_inner_pays(request, GROUP_COLUMNS);
+    if (knobs_of.heads_inner && knobs_of.pacing && turns_pay_with_heads_inner(request))
+      knobs_of.pacing = FT_PACING_IN_TURNS;
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
   }

@@ -128,12 +128,23 @@ static bool idle_stages(const struct ft_rule_case *of) {
   return knobs(of)->do_stages <= knobs(of)->q_stages;
 }
 
+static bool heads_inner(const struct ft_rule_case *of) {
+  return !knobs(of)->heads_inner || ft_heads_inner_can_run(of->request);
+}
+
+static bool lone_heads(const struct ft_rule_case *of) {
+  return !knobs(of)->heads_inner || ft_heads_inner_is_worth_trying(of->request);
+}
+
+#define READS(knob) FT_READS(wgmma_backward_roles, knob)
 static const struct ft_rule rules[] = {
     {"cluster-keys", FT_CANNOT_RUN, cluster_keys,
      "each of two blocks has 64 keys, the m of wgmma, and one warpgroup holds their dK or dV",
      FT_READS_ANY},
     {"role-queries", FT_CANNOT_RUN, step_queries,
      "a warpgroup makes the dQ of 64 queries, the m of wgmma", FT_READS_ANY},
+    {"heads-inner", FT_CANNOT_RUN, heads_inner, FT_HEADS_INNER_SAYS, READS(heads_inner)},
+    {"lone-heads", FT_NOT_WORTH_TRYING, lone_heads, FT_LONE_HEADS_SAYS, READS(heads_inner)},
     {"idle-stages", FT_NOT_WORTH_TRYING, idle_stages,
      "a step reads Q before dO, so more tiles of dO than of Q wait for Q", FT_READS_ANY},
 };
@@ -150,8 +161,11 @@ static const struct ft_wgmma_backward_roles_knobs favourites[] = {
 
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
+  enum { GROUP_COLUMNS = 2048 };
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
-    *config = ft_config_make(&ft_wgmma_backward_roles_family, &favourites[i]);
+    struct ft_wgmma_backward_roles_knobs knobs_of = favourites[i];
+    knobs_of.heads_inner = ft_heads_inner_pays(request, GROUP_COLUMNS);
+    *config = ft_config_make(&ft_wgmma_backward_roles_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
   }
   return false;

@@ -12,7 +12,10 @@
   KNOB(q_stages, (2, 1, 3), 1, 8, "Q tiles in shared memory")                                      \
   KNOB(do_stages, (1, 2, 3), 1, 8, "dO tiles in shared memory")                                    \
   KNOB(ds_stages, (1, 2), 1, 8, "tiles of P and dS in shared memory, and as many of the other dS") \
-  KNOB(dq_stages, (2, 1), 1, 2, "pieces of dQ in shared memory, of 64 columns")
+  KNOB(dq_stages, (2, 1), 1, 2, "pieces of dQ in shared memory, of 64 columns")                    \
+  KNOB(heads_inner, (0, 1), 0, 1,                                                                  \
+       "1: a walk takes all heads of a group at a query tile, down and up in turn; 0: head by "    \
+       "head")
 
 /* Tiles lie as panels of 64 columns, whose rows are 128 bytes, swizzled. */
 #define FT_WGMMA_BACKWARD_ROLES_BUDGET(TEMPLATE, HOST)                                             \

@@ -1,0 +1,40 @@
+/* test_backward_defaults.c: which requests a knob of the backward is the default for.
+ * in -> out: request, on an H200 -> the default config -> Check suite. */
+#include "tests/generator_cases.h"
+#include "tests/suites.h"
+
+/* Request; what the default has, what it lacks. */
+struct expected {
+  const char *request, *has, *lacks;
+};
+
+static void expect_all(const struct expected *cases, size_t count) {
+  const struct ft_arch arch = known_gpu("h200");
+  for (size_t n = 0; n < count; ++n)
+    default_has(&arch, cases[n].request, cases[n].has, cases[n].lacks);
+}
+
+START_TEST(wide_groups_of_causal_heads_have_heads_inner) {
+  static const struct expected cases[] = {
+      {"backward d128 hq64 hkv8 b4 nq4096 causal", "pacing=2 heads_inner=1", NULL},
+      {"backward d96 hq64 hkv4 b4 nq4096 causal", "pacing=1 heads_inner=1", NULL},
+      {"backward d256 hq32 hkv4 b4 nq4096 causal", "heads_inner=1", NULL},
+      {"backward d128 hq32 hkv8 b4 nq4096 causal", "pacing=1", "heads_inner"},
+      {"backward d128 hq64 hkv8 b4 nq4096", "pacing=1", "heads_inner"},
+      {"backward d128 hq64 hkv8 b4 nq4096 causal dropout", "pacing=2", "heads_inner"},
+      {"backward d128 hq64 hkv8 b4 nq4096 causal deterministic", "pacing=1", "heads_inner"},
+      {"backward d128 hq64 hkv8 b4 nq4096 causal ragged", "pacing=1", "heads_inner"},
+      {"backward d128 hq64 hkv8 b4 nq4096 window", "pacing=1", "heads_inner"},
+      {"backward d128 hq64 hkv8 b4 nq4096 causal mask=128x128", "ds_stages=2", "heads_inner"},
+      {"backward d160 hq64 hkv8 b4 nq4096 causal", "dq_stages=2", "heads_inner"}};
+  expect_all(cases, sizeof cases / sizeof *cases);
+}
+END_TEST
+
+Suite *make_backward_defaults_suite(void) {
+  Suite *const suite = suite_create("backward_defaults");
+  TCase *const tests = tcase_create("all");
+  tcase_add_test(tests, wide_groups_of_causal_heads_have_heads_inner);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
