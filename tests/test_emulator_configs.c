@@ -140,6 +140,8 @@ static const struct {
     {"", "backward fp16 d136 dv72 hq4 hkv2 nq200 nk130 causal", ROLES(3, 1, 2, 2)},
     {"", "backward bf16 d72 dv256 nq200 nk330 mask=64x128@0.5", ROLES(1, 1, 1, 2)},
     {"", "backward bf16 d136 hq2 nq200 nk330 causal dropout deterministic", ROLES(2, 2, 1, 2)},
+    {"", "backward bf16 d160 nq330 nk200 causal", ROLES(2, 2, 2, 1)},
+    {"", "backward fp16 d152 dv136 nq200 nk330 dropout", ROLES(3, 2, 1, 1)},
     {"", "backward fp16 d136 dv72 hq108 hkv36 b2 nq130 nk140 causal",
      ROLES(2, 2, 1, 2) " heads_inner=1"},
     {"lone-heads", "backward bf16 d144 hq6 hkv2 nq200 nk330", ROLES(2, 2, 1, 2) " heads_inner=1"},

@@ -71,6 +71,15 @@ static bool kv_in_regs(const struct ft_request *request, int d_pad, int dv_pad) 
   return request->score == 0 && request->mask_rows == 0 && max_int(d_pad, dv_pad) <= COLUMNS_MOST;
 }
 
+/* Where the columns of dQ that the second block makes begin inside of a panel, they would take a
+ * product for the rest of that panel and one for the panels behind it, and each reads dS. Loaded
+ * from their first column on they take one. That takes room, which V leaves when its rows are in
+ * registers. */
+static bool keys_apart(const struct ft_wgmma_backward_roles_budget *own) {
+  return own->kv_in_regs && own->first_columns % FT_PANEL_COLUMNS != 0 &&
+         own->dv_panels >= ft_panels(own->d_pad - own->first_columns);
+}
+
 /* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. Registers are
  * shared out as measured on an H200 with d = 256: the warpgroup that makes P holds LSE besides.
  * With a score function it does not, and ptxas spills least if the warpgroup that makes dS has
@@ -98,6 +107,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   own.regs_kv = own.kv_in_regs ? max_int(own.d_pad, own.dv_pad) / 4 : 0;
   own.first_columns = first_columns(own.d_pad, own.d_panels);
   own.other_k_panels = other_k_panels(own.first_columns, own.d_panels);
+  own.keys_apart = keys_apart(&own);
   own.qk_stride = ft_row_stride(own.d_pad, ft_dtype_bytes(request->dtype));
   own.dq_smem = k->block_m * own.qk_stride;
   budget->threads = THREADS;

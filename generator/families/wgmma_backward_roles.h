@@ -27,6 +27,8 @@
   TEMPLATE(kv_in_regs,                                                                             \
            "1: rows of K and V fit the registers of the warpgroups that multiply them")            \
   TEMPLATE(other_k_panels, "panels of the other block's K that one of them needs for its columns") \
+  TEMPLATE(keys_apart,                                                                             \
+           "1: in the place of V, once in registers, a block has its columns of K from a panel on") \
   TEMPLATE(qk_stride, "bytes from row to row of dQ, as the last kernel stages it")                 \
   TEMPLATE(smem_lse_offset, "LSE of the Q stages, behind the barriers")                            \
   TEMPLATE(smem_delta_offset, "delta of the dO stages")                                            \
