@@ -31,10 +31,23 @@ START_TEST(wide_groups_of_causal_heads_have_heads_inner) {
 }
 END_TEST
 
+START_TEST(heads_of_192_columns_have_multicast) {
+  static const struct expected cases[] = {
+      {"backward d192 hq10 b4 nq4096", "multicast=1", NULL},
+      {"backward d168 hq10 b4 nq4096 causal", "multicast=1", NULL},
+      {"backward d160 hq10 b4 nq4096", "dq_stages=2", "multicast"},
+      {"backward d256 hq10 b4 nq4096", "dq_stages=1", "multicast"},
+      {"backward d192 hq10 b4 nq4096 ragged", "dq_stages=2", "multicast"},
+      {"backward d192 hq10 b4 nq4096 dropout", "dq_stages=2", "multicast"}};
+  expect_all(cases, sizeof cases / sizeof *cases);
+}
+END_TEST
+
 Suite *make_backward_defaults_suite(void) {
   Suite *const suite = suite_create("backward_defaults");
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, wide_groups_of_causal_heads_have_heads_inner);
+  tcase_add_test(tests, heads_of_192_columns_have_multicast);
   suite_add_tcase(suite, tests);
   return suite;
 }

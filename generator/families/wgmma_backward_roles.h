@@ -13,6 +13,7 @@
   KNOB(do_stages, (1, 2, 3), 1, 8, "dO tiles in shared memory")                                    \
   KNOB(ds_stages, (1, 2), 1, 8, "tiles of P and dS in shared memory, and as many of the other dS") \
   KNOB(dq_stages, (2, 1), 1, 2, "pieces of dQ in shared memory, of 64 columns")                    \
+  KNOB(multicast, (0, 1), 0, 1, "1: Q and dO come once for both blocks; 0: once for each")         \
   KNOB(heads_inner, (0, 1), 0, 1,                                                                  \
        "1: a walk takes all heads of a group at a query tile, down and up in turn; 0: head by "    \
        "head")
@@ -27,8 +28,9 @@
   TEMPLATE(kv_in_regs,                                                                             \
            "1: rows of K and V fit the registers of the warpgroups that multiply them")            \
   TEMPLATE(other_k_panels, "panels of the other block's K that one of them needs for its columns") \
-  TEMPLATE(keys_apart,                                                                             \
-           "1: in the place of V, once in registers, a block has its columns of K from a panel on") \
+  TEMPLATE(                                                                                        \
+      keys_apart,                                                                                  \
+      "1: in the place of V, once in registers, a block has its columns of K from a panel on")     \
   TEMPLATE(qk_stride, "bytes from row to row of dQ, as the last kernel stages it")                 \
   TEMPLATE(smem_lse_offset, "LSE of the Q stages, behind the barriers")                            \
   TEMPLATE(smem_delta_offset, "delta of the dO stages")                                            \
