@@ -18,8 +18,8 @@ START_TEST(wide_groups_of_causal_heads_have_heads_inner) {
   static const struct expected cases[] = {
       {"backward d128 hq64 hkv8 b4 nq4096 causal", "pacing=2 heads_inner=1", NULL},
       {"backward d96 hq64 hkv4 b4 nq4096 causal", "pacing=1 heads_inner=1", NULL},
-      {"backward d256 hq32 hkv4 b4 nq4096 causal", "heads_inner=1", NULL},
-      {"backward d128 hq32 hkv8 b4 nq4096 causal", "pacing=1", "heads_inner"},
+      {"backward d192 hq32 hkv4 b4 nq4096 causal", "heads_inner=1", NULL},
+      {"backward d128 hq32 hkv8 b4 nq4096 causal", "pacing=2", "heads_inner"},
       {"backward d128 hq64 hkv8 b4 nq4096", "pacing=1", "heads_inner"},
       {"backward d128 hq64 hkv8 b4 nq4096 causal dropout", "pacing=2", "heads_inner"},
       {"backward d128 hq64 hkv8 b4 nq4096 causal deterministic", "pacing=1", "heads_inner"},
@@ -34,11 +34,31 @@ END_TEST
 START_TEST(heads_of_192_columns_have_multicast) {
   static const struct expected cases[] = {
       {"backward d192 hq10 b4 nq4096", "multicast=1", NULL},
-      {"backward d168 hq10 b4 nq4096 causal", "multicast=1", NULL},
+      {"backward d168 hq10 b4 nq4096", "multicast=1", NULL},
+      {"backward d192 hq10 b4 nq4096 causal", "dq_stages=2", "multicast"},
       {"backward d160 hq10 b4 nq4096", "dq_stages=2", "multicast"},
       {"backward d256 hq10 b4 nq4096", "dq_stages=1", "multicast"},
       {"backward d192 hq10 b4 nq4096 ragged", "dq_stages=2", "multicast"},
       {"backward d192 hq10 b4 nq4096 dropout", "dq_stages=2", "multicast"}};
+  expect_all(cases, sizeof cases / sizeof *cases);
+}
+END_TEST
+
+START_TEST(many_short_walks_are_one_loop) {
+  static const struct expected cases[] = {
+      {"backward d128 hq16 b32 nq512", "direct_store=1 persistent=2 early_dq=1 pacing=2", NULL},
+      {"backward d128 hq16 b4 nq512", "persistent=2", NULL},
+      {"backward d96 hq20 b32 nq512", "persistent=2", NULL},
+      {"backward d128 hq16 b16 nq1024 causal", "persistent=2", NULL},
+      {"backward d128 hq16 b4 nq1024 causal", "pacing=1", "persistent"},
+      {"backward d128 hq16 b2 nq512", "pacing=1", "persistent"},
+      {"backward d128 hq16 b16 nq1056", "pacing=1", "persistent"},
+      {"backward d128 hq16 hkv8 b32 nq512", "pacing=1", "persistent"},
+      {"backward d72 hq16 b32 nq512", "pacing=1", "persistent"},
+      {"backward d128 hq16 b32 nq512 window", "pacing=1", "persistent"},
+      {"backward d128 hq16 b32 nq512 dropout", "pacing=2", "persistent"},
+      {"backward d128 hq16 b32 nq512 ragged", "pacing=1", "persistent"},
+      {"backward d128 hq16 b32 nq512 deterministic", "pacing=1", "persistent"}};
   expect_all(cases, sizeof cases / sizeof *cases);
 }
 END_TEST
@@ -48,6 +68,7 @@ Suite *make_backward_defaults_suite(void) {
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, wide_groups_of_causal_heads_have_heads_inner);
   tcase_add_test(tests, heads_of_192_columns_have_multicast);
+  tcase_add_test(tests, many_short_walks_are_one_loop);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -66,7 +66,7 @@ static const struct {
     {80,
      PLAIN_CAUSAL,
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .kv_in_regs = 1,
-      .direct_store = 1, .pacing = FT_PACING_IN_TURNS}},
+      .early_scores = 1, .direct_store = 1, .pacing = FT_PACING_IN_TURNS}},
     {80,
      PLAIN,
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .kv_in_regs = 1,
@@ -192,8 +192,7 @@ static bool when_is(enum when when, const struct ft_request *request, const stru
            (wide_tiles_save_a_round(request, arch) || wide_tiles_take_rounds(request, arch));
   case PLAIN_CAUSAL: return plain && whole && !request->deterministic && request->causal;
   case LONG_CAUSAL:
-    return when_is(PLAIN_CAUSAL, request, arch) && request->heads_q == request->heads_kv &&
-           walked_rows(request) >= LONGER_WALK &&
+    return when_is(PLAIN_CAUSAL, request, arch) && walked_rows(request) >= LONGER_WALK &&
            max_int(request->head_dim, request->head_dim_v) > NARROW;
   case MEDIUM: return plain && medium;
   case DROPPED_MEDIUM: return dropped && medium;
@@ -237,12 +236,17 @@ static bool streaming_pays(const struct ft_request *request,
          (narrow ? k->block_m == ROWS : request->mask_longest > 1);
 }
 
-/* Consumers in turns gained 1 to 3 % where tiles of Q and dO come from L2, but not between 64 and
- * 96 columns. */
-static bool turns_pay_with_heads_inner(const struct ft_request *request) {
-  enum { NARROW = 64, BROAD = 96 };
-  const int columns = max_int(request->head_dim, request->head_dim_v);
-  return columns <= NARROW || columns > BROAD;
+/* The same without a block mask, where all walks are short: K of the next tile comes while a tile
+ * is worked at. Causal walks, and those of 1024 queries, have to be many. */
+static bool streaming_pays_in_short_walks(const struct ft_request *request,
+                                          const struct ft_arch *arch,
+                                          const struct ft_wgmma_backward_knobs *k) {
+  enum { NARROW = 64, FEW_ROWS = 768, ROWS = 1024, ROUNDS = 8 };
+  const int64_t rounds = !request->causal && walks_are_short(request, FEW_ROWS) ? 1 : ROUNDS;
+  return ft_heads_are_plain(request) && !request->dropout && !request->deterministic &&
+         !request->window && !request->sinks && request->heads_q == request->heads_kv &&
+         max_int(request->head_dim, request->head_dim_v) > NARROW && !k->kv_in_regs && k->pacing &&
+         walks_are_short(request, ROWS) && !tiles_fit(request, k->block_n, rounds * arch->sm_count);
 }
 
 bool ft_wgmma_backward_default(const struct ft_request *request, const struct ft_arch *arch,
@@ -264,13 +268,18 @@ bool ft_wgmma_backward_default(const struct ft_request *request, const struct ft
       if (max_int(request->head_dim, request->head_dim_v) > MOST_STAGGERED)
         knobs_of.pacing = FT_PACING_IN_TURNS;
     }
-    const bool few = favourites[i].when == FEW && request->deterministic;
-    knobs_of.early_dq =
-        knobs_of.persistent != FT_PERSISTENT && ft_wgmma_backward_has_sections(request) &&
-        favourites[i].when != FEW_SHORT && (few || early_dq_pays(request, arch, &knobs_of));
-    knobs_of.heads_inner = ft_heads_inner_pays(request, GROUP_COLUMNS);
-    if (knobs_of.heads_inner && knobs_of.pacing && turns_pay_with_heads_inner(request))
+    const bool short_walks = streaming_pays_in_short_walks(request, arch, &knobs_of);
+    if (short_walks) {
+      knobs_of.persistent = FT_STREAMED;
+      knobs_of.direct_store = 1;
       knobs_of.pacing = FT_PACING_IN_TURNS;
+    }
+    const bool few = favourites[i].when == FEW && request->deterministic;
+    knobs_of.early_dq = knobs_of.persistent != FT_PERSISTENT &&
+                        ft_wgmma_backward_has_sections(request) &&
+                        favourites[i].when != FEW_SHORT &&
+                        (few || short_walks || early_dq_pays(request, arch, &knobs_of));
+    knobs_of.heads_inner = ft_heads_inner_pays(request, GROUP_COLUMNS);
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
   }
