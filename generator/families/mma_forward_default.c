@@ -47,6 +47,8 @@ static const struct favourite favourites[] = {
     {FT_FAVOURED(4, 128, FT_PLAIN), {TILE(128, 16), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
     {FT_FAVOURED(4, 128, FT_ALWAYS), {TILE(128, 32), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
     {FT_FAVOURED(4, 128, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
+    {FT_FAVOURED(4, 256, FT_OF_TF32), {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
+    {FT_FAVOURED(4, 256, FT_PLAIN), {TILE(64, 16), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
     {FT_FAVOURED(4, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
     /* Of e4m3. Estimates for sm_89 and sm_120: the largest tiles whose registers ptxas does not
      * spill. */
