@@ -90,6 +90,8 @@ static const struct {
      "bf16 d64 b6 nq500 nk600 causal=top-left ragged", WGMMA("")},
     {"parts/schedule_ragged.cu.in", "cursor.round * gridDim.x + (",
      "cursor.round * (gridDim.x + 1) + (", "bf16 d64 hq3 b6 nq900 causal ragged", WGMMA("")},
+    {"parts/schedule_ragged.cu.in", "tiles - left + number", "number",
+     "bf16 d16 hq20 b4 nq300 causal ragged", WGMMA("")},
     {"parts/query_tiles_ragged.cu.in", "place.first_q / BLOCK_M + batch", "place.first_q / BLOCK_M",
      "backward bf16 d32 b30 nq400 causal ragged", BACK(0, " stages=1")},
     {"parts/query_tiles_ragged.cu.in", "if (own.dlse) own.dlse += place.first_q;", "",
