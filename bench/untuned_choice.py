@@ -26,7 +26,8 @@ import time
 import common
 
 FINE = (0.97, 0.90, 0.85)  # wanted: geometric mean, 5th percentile, least
-CONTENDERS = ("default", "chosen", "alone")  # alone: what would be chosen without winners that ship
+# alone: what would be chosen without winners that ship; before: what another build would choose without them
+CONTENDERS = ("default", "chosen", "alone", "before")
 
 
 # ---- the draw ------------------------------------------------------------------------------------
@@ -108,19 +109,21 @@ def draw(rng):
         return text, rng.choice(["alibi", "softcap"]) if kind == "score" else None
 
 
-def explained(options, request, score, shipped):
+def explained(options, request, score, shipped, program=None):
     words = ["--score", score] if score else []
-    done = subprocess.run([options.fatune, "explain", "--json", "--gpu", options.gpu, *words, request], capture_output=True, text=True,
-                          check=False, env=dict(os.environ, FATUNE_SHIPPED=shipped))
+    done = subprocess.run([program or options.fatune, "explain", "--json", "--gpu", options.gpu, *words, request],
+                          capture_output=True, text=True, check=False, env=dict(os.environ, FATUNE_SHIPPED=shipped))
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
 def known(options, request, score=None):
-    """What `explain` says of a request, and what would be chosen without winners that ship; None where it is refused."""
+    """What `explain` says of a request, with the other contenders of CONTENDERS; None where it is refused."""
     document = explained(options, request, score, "on")
     if document:
         alone = document if document["hit"] != "shipped" else explained(options, request, score, "off")
         document["alone"], document["alone_hit"] = alone["config"], alone["hit"]
+        if options.before_fatune:
+            document["before"] = explained(options, request, score, "off", options.before_fatune)["config"]
     return document
 
 
@@ -163,12 +166,15 @@ def us_beside(rows, config, winner):
     return one[0] * one[1] / (best[1] or one[1])
 
 
-def search(options, request, budget, folder, shipped="on"):
+def search(options, request, budget, folder, shipped="on", program=None, share=()):
     """The document of a search in a folder, and when its trials were done. The config that would be chosen is its second trial."""
     began, steps = time.monotonic(), []
+    if options.kernels:
+        with sqlite3.connect(options.kernels) as kernels, sqlite3.connect(folder / "kernels.db") as copy:
+            kernels.backup(copy)  # others may be writing to it
     process = subprocess.Popen(
-        [options.fatune, "tune", "--json", "-v", "--gpu", options.gpu, "--effort", options.effort, "--budget", f"{budget:.1f}s",
-         "--cache-dir", folder, request], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [program or options.fatune, "tune", "--json", "-v", "--gpu", options.gpu, "--effort", options.effort, "--budget", f"{budget:.1f}s",
+         *share, "--cache-dir", folder, request], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=dict(os.environ, FATUNE_SHIPPED=shipped))
     for line in process.stderr:  # a line a trial; the document on stdout is short
         if " regs " in line:
@@ -179,39 +185,49 @@ def search(options, request, budget, folder, shipped="on"):
     return output, steps
 
 
+def us_in_small_search(options, document, config, budget, default_us, program):
+    """What a config takes that a program would choose without winners that ship: a search of its own tries it and the default, no
+    more, and their ratio counts. None without a time."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        search(options, document["request"], budget, folder, "off", program, ["--shard", "1000/1000"])
+        rows = trials_of(folder) if (folder / "tuning.db").exists() else []
+    us, beside = us_beside(rows, config, document["default"]), time_of(rows, document["default"])
+    return us and beside and default_us * us / beside[0]
+
+
 def tune(options, document, budget):
     """The search's own figures of a request, with the times of what would be chosen; and its trials."""
     began = time.monotonic()
-    alone = document.get("alone", document["config"])
+    alone, before = document.get("alone", document["config"]), document.get("before")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        if options.kernels:
-            with sqlite3.connect(options.kernels) as kernels, sqlite3.connect(folder / "kernels.db") as copy:
-                kernels.backup(copy)  # others may be writing to it
         output, steps = search(options, document["request"], budget, folder)
         rows = trials_of(folder) if (folder / "tuning.db").exists() else []
-        if output.get("results") and time_of(rows, alone) is None:
-            search(options, document["request"], budget, folder, "off")  # beside the winner of the first
-            rows = trials_of(folder)
     if not output.get("results"):
         return None, rows
     found = output["results"][0]
 
-    def us_of(config):  # None: it was not reached, or does not run
-        return found["default_us"] if config == document["default"] else us_beside(rows, config, found["config"])
+    def us_of(config, program=None):  # None: it was not reached, or does not run
+        if config == document["default"]:
+            return found["default_us"]
+        if time_of(rows, config) is None and config != document["config"]:
+            return us_in_small_search(options, document, config, budget, found["default_us"], program)
+        return us_beside(rows, config, found["config"])
 
     keys = ("best_us", "default_us", "legal", "tried", "ok", "wrong", "failed", "spilled", "rounds_again", "unsteady", "seconds",
             "compile_seconds", "measure_seconds")
     return {"request": document["request"], "hit": document["hit"], "default": document["default"], "chosen": document["config"],
-            "alone": alone, "alone_hit": document.get("alone_hit", document["hit"]), "best": found["config"],
-            "chosen_us": us_of(document["config"]), "alone_us": us_of(alone), **{key: found[key] for key in keys},
+            "alone": alone, "alone_hit": document.get("alone_hit", document["hit"]), "before": before, "best": found["config"],
+            "chosen_us": us_of(document["config"]), "alone_us": us_of(alone),
+            "before_us": before and us_of(before, options.before_fatune), **{key: found[key] for key in keys},
             "wall_seconds": round(time.monotonic() - began, 2), "complete": output["complete"], "steps": steps}, rows
 
 
 def ratio(result, name):
-    """Best over a contender; NaN where the contender has no time."""
+    """Best over a contender; NaN where the contender has no time. What was tried for a contender alone may be the best."""
     us = result[f"{name}_us"]
-    return result["best_us"] / us if us else math.nan
+    return min(result[f"{each}_us"] or math.inf for each in ("best", *CONTENDERS)) / us if us else math.nan
 
 
 def summary(ratios):
@@ -223,6 +239,7 @@ def summary(ratios):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, help="folder with fatune and libfatune.so")
+    parser.add_argument("--before", type=pathlib.Path, help="folder of another build with the same templates: its choice is timed, too")
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
     parser.add_argument("--requests", type=int, default=60)
@@ -239,6 +256,7 @@ def main():
     options = parser.parse_args()
     began = time.monotonic()
     options.fatune = str(common.find_build(options.build) / "fatune")
+    options.before_fatune = options.before and str(common.find_build(options.before) / "fatune")
     print(f"seed {options.seed}, {options.requests} requests, part {options.part}", flush=True)
     first, parts = map(int, options.part.split("/"))
     if options.drawn:
@@ -248,8 +266,8 @@ def main():
     if options.list:
         print("\n".join(document["request"] for document in documents))
         if options.out:
-            keys = ("request", "bucket", "hit", "note", "config", "default", "alone", "alone_hit")
-            options.out.write_text(json.dumps([{key: document[key] for key in keys} for document in documents], indent=1) + "\n")
+            keys = ("request", "bucket", "hit", "note", "config", "default", "alone", "alone_hit", "before")
+            options.out.write_text(json.dumps([{key: document.get(key) for key in keys} for document in documents], indent=1) + "\n")
         return 0
     results, all_rows = [], []
     for at, document in enumerate(documents):
