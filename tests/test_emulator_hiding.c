@@ -23,6 +23,9 @@ static const char both[] = "local of, row = tensor('of', 'int32', nk), tensor('r
 static const char ways[] =
     "local of = tensor('of', 'uint8', nk)\n"
     "visible = of(j) % 3 ~= 0 and j <= i + 60 and i - 90 < j and not (2 * j > 3 * i + 100)";
+/* Rows of most warps are alike in what the first condition takes of them. */
+static const char alike[] = "local of = tensor('of', 'int32', nk)\n"
+                            "visible = of(i // 50) % 3 ~= of(j) % 3 and j <= i + 60 and i - 90 < j";
 
 static const struct {
   const char *text, *request, *config;
@@ -39,6 +42,9 @@ static const struct {
     {ways, "bf16 d64 hq2 nq300 nk264", TURNS},
     {ways, "fp16 d64 hq2 nq300 nk264 mask=128x64@0.6", CONFIG(128, 64, "")},
     {both, "bf16 d64 hq2 nq70 nk264 window", CONFIG(64, 96, "overlap_tiles=1")},
+    {alike, "bf16 d64 hq2 nq300 nk264", TURNS},
+    {alike, "fp16 d64 hq2 nq300 nk264 mask=128x64@0.6", CONFIG(128, 64, "")},
+    {alike, "bf16 d64 hq2 nq200 nk400", CONFIG(64, 192, "direct_store=1")},
 };
 
 static void run_hiding(struct emulator_run *run, const char *templates, const char *text,
@@ -70,10 +76,17 @@ static const struct {
      "key < BLOCK_N; key += BLOCK_N - 1", "key < 1; key += BLOCK_N - 1"},
     {false, "partial blocks for whole ones", same, "bf16 d64 hq2 nq200 nk256 mask=128x64@0.9",
      HIDING, "MARKS_BLOCKS && step.sees_whole", "MARKS_BLOCKS"},
-    {false, "the first key of a step for the last, of what holds", ways, "bf16 d64 hq2 nq300 nk264",
+    {false, "the first key of a step for the last, of what holds", alike, "bf16 d64 hq2 nq300 nk264",
      HIDING, "last_key = first_key + BLOCK_N - 1", "last_key = first_key"},
-    {false, "one row of two for both", ways, "bf16 d64 hq2 nq300 nk264", HIDING,
+    {false, "one row of two for both", alike, "bf16 d64 hq2 nq300 nk264", HIDING,
      "holds_of_keys(score, head, scored.rows[0][0], first, last) &", "true &"},
+    {false, "rows for alike that are not", alike, "bf16 d64 hq2 nq300 nk264", HIDING,
+     "seen.are_known = rows_are_alike(scored.rows[0][0], scored.rows[0][1])",
+     "seen.are_known = true"},
+    {false, "a key's neighbour for it, of those that all rows see", alike,
+     "bf16 d64 hq2 nq300 nk264", HIDING, "t * 2 + lane % 2", "t * 2 + 1 - lane % 2"},
+    {false, "some keys for all", alike, "bf16 d64 hq2 nq300 nk264", HIDING,
+     "seen.all = all == 0xffffffffu", "seen.all = true"},
 };
 
 START_TEST(bugs_are_seen) {

@@ -125,44 +125,84 @@ static int way_of(const struct ft_cuda *cuda, int condition) {
   return (grows > 0) - (grows < 0);
 }
 
-/* Functions of the conditions that `visible` is the conjunction of: kept_N. Adds to the texts the
- * calls of those that go one way, for the key that decides, and of all others. */
-static void write_conditions(struct ft_cuda *cuda, int root, int *count, struct ft_text *one_way,
-                             struct ft_text *others) {
+/* The conditions that a mask function is the conjunction of, as terms of a product. */
+struct conditions {
+  int count;
+  struct ft_text of_step;         /* those that go one way, for the key that decides */
+  struct ft_text one_way, others; /* the same, and all others, for a key */
+  bool rows[FT_SCORE_NODES];      /* what the others take of a query */
+};
+
+/* Marks the values of a query that an element's value is made of. */
+static void find_rows(const struct ft_cuda *cuda, int root, bool rows[FT_SCORE_NODES]) {
+  bool reached[FT_SCORE_NODES] = {false};
+  reached[root] = true;
+  for (int n = root; n >= 0; --n) {
+    const struct ft_node *const node = ft_node(&cuda->score->expression, n);
+    const enum ft_level level = ft_level_of(node);
+    rows[n] |= reached[n] && level == FT_LEVEL_ROW;
+    for (int i = 0; reached[n] && level == FT_LEVEL_ELEMENT && i < node->operand_count; ++i)
+      reached[node->operands[i]] = true;
+  }
+}
+
+/* Writes a function for each condition. */
+static void write_conditions(struct ft_cuda *cuda, int root, struct conditions *conditions) {
   const struct ft_node node = *ft_node(&cuda->score->expression, root);
   if (node.operation == FT_OP_AND) {
-    write_conditions(cuda, node.operands[0], count, one_way, others);
-    write_conditions(cuda, node.operands[1], count, one_way, others);
+    write_conditions(cuda, node.operands[0], conditions);
+    write_conditions(cuda, node.operands[1], conditions);
     return;
   }
-  const int way = way_of(cuda, root), number = (*count)++;
+  const int way = way_of(cuda, root), number = conditions->count++;
   char name[32];
   (void)snprintf(name, sizeof name, "condition_%d", number);
   write_root(cuda, "bool", name, "", root);
-  if (way == 0)
-    ft_text_add(others, " & condition_%d(score, head, row, column)", number);
-  else
-    ft_text_add(one_way, " & condition_%d(score, head, row, %s)", number,
+  ft_text_add(way != 0 ? &conditions->one_way : &conditions->others, " & %s(score, head, row, column)",
+              name);
+  if (way != 0)
+    ft_text_add(&conditions->of_step, " & %s(score, head, row, %s)", name,
                 way > 0 ? "last" : "first");
+  else
+    find_rows(cuda, root, conditions->rows);
 }
 
-/* Writes GOES_ONE_WAY, holds_of_keys and is_visible_besides: see generator/score/cuda.h. */
+static void write_product(struct ft_text *text, const char *name, const char *parameters,
+                          const struct ft_text *terms) {
+  ft_text_add(text, "__device__ __forceinline__ bool %s(%s) {\n  return true%s;\n}\n", name,
+              parameters, terms->length > 0 ? terms->data : "");
+}
+
+/* Writes GOES_ONE_WAY and what comes with it: see generator/score/cuda.h. */
 static void write_besides(struct ft_cuda *cuda, int root) {
-  struct ft_text one_way = FT_TEXT_INIT, others = FT_TEXT_INIT;
-  int count = 0;
-  write_conditions(cuda, root, &count, &one_way, &others);
+  static const char of_key[] = "const Score &score, const ScoreHead &head, const ScoreRow &row,\n"
+                               "    const ScoreColumn &column",
+                    of_keys[] = "const Score &score, const ScoreHead &head, const ScoreRow &row,\n"
+                                "    const ScoreColumn &first, const ScoreColumn &last";
+  struct conditions conditions = {.count = 0};
+  struct ft_text alike = FT_TEXT_INIT;
+  write_conditions(cuda, root, &conditions);
+  for (int n = 0; n < cuda->nodes; ++n)
+    if (conditions.rows[n]) {
+      const bool is_bool = ft_node(&cuda->score->expression, n)->type == FT_VALUE_BOOL;
+      const char *const type = is_bool ? "int" : ""; /* warps exchange 32 bits */
+      ft_text_add(&alike, " & are_same(%s(upper.v%d), %s(lower.v%d))", type, n, type, n);
+    }
+  ft_text_add(cuda->text, "constexpr bool GOES_ONE_WAY = %s;\n",
+              conditions.one_way.length > 0 ? "true" : "false");
   ft_text_add(cuda->text,
-              "constexpr bool GOES_ONE_WAY = %s;\n"
-              "__device__ __forceinline__ bool holds_of_keys(const Score &score, const ScoreHead "
-              "&head, const ScoreRow &row,\n    const ScoreColumn &first, const ScoreColumn "
-              "&last) {\n  return true%s;\n}\n"
-              "__device__ __forceinline__ bool is_visible_besides(const Score &score, const "
-              "ScoreHead &head, const ScoreRow &row,\n    const ScoreColumn &column) {\n  return "
-              "true%s;\n}\n\n",
-              one_way.length > 0 && others.length > 0 ? "true" : "false",
-              one_way.length > 0 ? one_way.data : "", others.length > 0 ? others.data : "");
-  ft_text_free(&one_way);
-  ft_text_free(&others);
+              "template <class Value> __device__ __forceinline__ bool are_same(Value upper, Value "
+              "lower) {\n  const Value first = __shfl_sync(0xffffffffu, upper, 0);\n  return "
+              "__all_sync(0xffffffffu, upper == first & lower == first);\n}\n");
+  write_product(cuda->text, "holds_of_keys", of_keys, &conditions.of_step);
+  write_product(cuda->text, "is_visible_one_way", of_key, &conditions.one_way);
+  write_product(cuda->text, "is_visible_besides", of_key, &conditions.others);
+  write_product(cuda->text, "rows_are_alike", "const ScoreRow &upper, const ScoreRow &lower", &alike);
+  ft_text_add(cuda->text, "\n");
+  ft_text_free(&conditions.of_step);
+  ft_text_free(&conditions.one_way);
+  ft_text_free(&conditions.others);
+  ft_text_free(&alike);
 }
 
 /* Writes is_inside: whether, for one query and key, every index that makes a read dense lies within
