@@ -64,6 +64,8 @@ static const struct favourite favourites[] = {
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2}},
     {{2, 128, FT_SCORED_FULL, FT_SCORE_DISTANCE},
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2}},
+    {{2, 128, FT_SCORED_FULL, FT_SCORE_SIGMOID},
+     {TILE(192, 80), .stages = 3, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
     {{2, 128, FT_SCORED, FT_SCORE_LONG},
      {TILE(128, 64), .stages = 3, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
     {{2, 128, FT_SCORED_FULL, FT_SCORE_KEYS}, {TILE(128, 128), .stages = 2, .q_stages = 2}},
