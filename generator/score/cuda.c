@@ -158,8 +158,8 @@ static void write_conditions(struct ft_cuda *cuda, int root, struct conditions *
   char name[32];
   (void)snprintf(name, sizeof name, "condition_%d", number);
   write_root(cuda, "bool", name, "", root);
-  ft_text_add(way != 0 ? &conditions->one_way : &conditions->others, " & %s(score, head, row, column)",
-              name);
+  ft_text_add(way != 0 ? &conditions->one_way : &conditions->others,
+              " & %s(score, head, row, column)", name);
   if (way != 0)
     ft_text_add(&conditions->of_step, " & %s(score, head, row, %s)", name,
                 way > 0 ? "last" : "first");
@@ -197,8 +197,8 @@ static void write_besides(struct ft_cuda *cuda, int root) {
   write_product(cuda->text, "holds_of_keys", of_keys, &conditions.of_step);
   write_product(cuda->text, "is_visible_one_way", of_key, &conditions.one_way);
   write_product(cuda->text, "is_visible_besides", of_key, &conditions.others);
-  write_product(cuda->text, "rows_are_alike", "const ScoreRow &upper, const ScoreRow &lower", &alike);
-  ft_text_add(cuda->text, "\n");
+  write_product(cuda->text, "rows_are_alike", "const ScoreRow &upper, const ScoreRow &lower",
+                &alike);
   ft_text_free(&conditions.of_step);
   ft_text_free(&conditions.one_way);
   ft_text_free(&conditions.others);
