@@ -132,6 +132,13 @@ static const struct {
      HOPPER(128, 128, 2, 2, 2) " heads_inner=1"},
     {"lone-heads", "backward bf16 d72 dv40 hq6 hkv2 nq300 nk330 window dropout",
      HOPPER(64, 128, 2, 2, 2) " heads_inner=1"},
+    /* Sums staged where K was. */
+    {"", "backward bf16 d16 hq29 b3 nq70 nk200 mask=64x128@0.5",
+     HOPPER(64, 128, 2, 2, 2) " persistent=2 early_dq=1 pacing=1 part_steps=1"},
+    {"streamed-walks", "backward fp16 d24 dv16 hq72 hkv36 b2 nq100 nk190 causal=top-left",
+     HOPPER(64, 128, 3, 3, 3) " persistent=2 pacing=2"},
+    {"", "backward bf16 d64 nq400 nk600 mask=128x192@0.6",
+     HOPPER(128, 192, 2, 2, 1) " persistent=2"},
     {"", "backward bf16 d72 dv40 hq4 hkv2 nq400 nk330 dropout mask=64x128@0.6",
      HOPPER(64, 128, 2, 2, 2) " part_steps=1"},
     {"", "backward bf16 d64 hq2 nq500 nk300 mask=128x256@0.6",

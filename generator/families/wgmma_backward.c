@@ -159,15 +159,19 @@ static bool adders(const struct ft_rule_case *of) {
 }
 
 static bool takes_tiles(const struct ft_rule_case *of) {
+  const bool stores_beside = knobs(of)->direct_store || knobs(of)->persistent == FT_STREAMED;
   return !knobs(of)->persistent ||
-         (knobs(of)->direct_store && !knobs(of)->loads_beside_dq && !of->request->deterministic);
+         (stores_beside && !knobs(of)->loads_beside_dq && !of->request->deterministic);
 }
 
-/* What the loop over the steps of all key tiles has no code for. */
+/* What the loop over the steps of all key tiles has no code for. dK and dV are staged in turn where
+ * K was. */
 static bool streamed(const struct ft_rule_case *of) {
   return knobs(of)->persistent != FT_STREAMED ||
          (!of->request->ragged && !of->request->dropout && of->request->score == 0 &&
           !knobs(of)->kv_in_regs && !knobs(of)->early_scores &&
+          (knobs(of)->direct_store ||
+           own_budget(of)->dv_panels <= own_budget(of)->d_panels) &&
           knobs(of)->q_stages + knobs(of)->ds_stages < FT_STREAMED_NOTES);
 }
 
@@ -242,12 +246,13 @@ static const struct ft_rule rules[] = {
      "not",
      FT_READS_ANY},
     {"takes-tiles", FT_CANNOT_RUN, takes_tiles,
-     "the next K and V of a persistent block take the place where dK and dV would be staged, so it "
+     "with persistent=1 the next K and V take the place where dK and dV would be staged, so it "
      "needs direct_store; loads_beside_dq and deterministic adds serve one key tile a block",
      FT_READS_ANY},
     {"streamed", FT_CANNOT_RUN, streamed,
      "one loop over the steps of all key tiles has no ragged lengths, dropout and scores, no rows "
-     "of K and V in registers and no early S; the loader has notes of 8 steps",
+     "of K and V in registers and no early S; the loader has notes of 8 steps; without direct_store "
+     "dV is staged where K was",
      FT_READS_ANY},
     {"wide-outputs", FT_CANNOT_RUN, wide_outputs,
      "dK and dV in fp32 have no room where K and V were: they go from registers to global memory",

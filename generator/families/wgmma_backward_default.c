@@ -263,10 +263,10 @@ bool ft_wgmma_backward_default(const struct ft_request *request, const struct ft
         ft_outputs_are_wide(request) || (request->mask_rows > 0 && !divided && plain);
     knobs_of.part_steps = divided ? PART_STEPS : 0;
     if (plain && streaming_pays(request, &knobs_of)) {
+      const bool wide = max_int(request->head_dim, request->head_dim_v) > MOST_STAGGERED;
       knobs_of.persistent = FT_STREAMED;
-      knobs_of.direct_store = 1;
-      if (max_int(request->head_dim, request->head_dim_v) > MOST_STAGGERED)
-        knobs_of.pacing = FT_PACING_IN_TURNS;
+      knobs_of.direct_store |= !wide || request->head_dim_v > request->head_dim;
+      if (wide) knobs_of.pacing = FT_PACING_IN_TURNS;
     }
     const bool short_walks = streaming_pays_in_short_walks(request, arch, &knobs_of);
     if (short_walks) {

@@ -82,7 +82,8 @@ void ft_tiled_backward_describe(const struct ft_launch *launch, const struct ft_
   ft_add_gradients(tensors, &params->score, launch->plan, kernel == FT_BACKWARD_CONVERT);
 }
 
-int ft_tiled_backward_map(struct ft_launch *launch, int keys, const struct ft_driver *driver) {
+int ft_tiled_backward_map(struct ft_launch *launch, int keys_k, int keys_v,
+                          const struct ft_driver *driver) {
   enum { WARPGROUP_KEYS = 64 };
   struct ft_tiled_backward_params *const tiled = &launch->argument.tiled_backward;
   const struct ft_backward_params *const p = &tiled->rest;
@@ -96,8 +97,8 @@ int ft_tiled_backward_map(struct ft_launch *launch, int keys, const struct ft_dr
   const bool ragged = request->ragged;
   const struct ft_mapped tensors[] = {
       {"q", &tiled->q, &p->q, d, nq, heads_q, batch, queries, ragged, 0, 1, dtype},
-      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, keys, ragged, 0, 1, dtype},
-      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, keys, ragged, 0, 1, dtype},
+      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, keys_k, ragged, 0, 1, dtype},
+      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, keys_v, ragged, 0, 1, dtype},
       {"dout", &tiled->dout, &p->dout, dv, nq, heads_q, batch, queries, ragged, 0, 1, dtype},
       {"dk", &tiled->dk, &p->dk, d, nk, heads_kv, batch, WARPGROUP_KEYS, ragged, 0, 1, dtype},
       {"dv", &tiled->dv, &p->dv, dv, nk, heads_kv, batch, WARPGROUP_KEYS, ragged, 0, 1, dtype}};

@@ -23,7 +23,8 @@ int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_ba
 /* Each kernel sees all tensors and may write its own results. */
 void ft_tiled_backward_describe(const struct ft_launch *launch, const struct ft_backward_work *work,
                                 int kernel, struct ft_launch_tensors *tensors);
-/* K and V go to a block in tiles of so many keys, dK and dV come from each warpgroup of 64. */
-int ft_tiled_backward_map(struct ft_launch *launch, int keys, const struct ft_driver *driver);
+/* K and V go to a block in tiles of so many keys each, dK and dV come from each warpgroup of 64. */
+int ft_tiled_backward_map(struct ft_launch *launch, int keys_k, int keys_v,
+                          const struct ft_driver *driver);
 
 #endif

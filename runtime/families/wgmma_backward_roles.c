@@ -39,7 +39,8 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
 }
 
 static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver) {
-  return ft_tiled_backward_map(launch, ft_config_block_n(launch->plan->config) / BLOCKS, driver);
+  const int keys = ft_config_block_n(launch->plan->config) / BLOCKS;
+  return ft_tiled_backward_map(launch, keys, keys, driver);
 }
 
 static void describe(const struct ft_launch *launch, int kernel,

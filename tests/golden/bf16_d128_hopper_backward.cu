@@ -1758,11 +1758,11 @@ __device__ __forceinline__ void begin_dp_product(Consumer &consumer) {
 // dV += P^T dO, dK += dS^T Q: a fragment for each 16 queries.
 template <int N>
 __device__ __forceinline__ void begin_sum(float (&rSum)[N][4], const unsigned (&a)[N_TILES / 2][1][4], unsigned tiles,
-                                          int stage, int tile) {
+                                          int stage, int tile, bool begun = true) {
   const u64 b = depth_across_rows(tiles, stage, tile, BLOCK_M * 128);
   wgmma_fence();
   #pragma unroll
-  for (int k = 0; k < N_TILES / 2; ++k) wgmma_rs_across(rSum, a[k][0], b + by_bytes(k * 16 * 128));
+  for (int k = 0; k < N_TILES / 2; ++k) wgmma_rs_across(rSum, a[k][0], b + by_bytes(k * 16 * 128), k > 0 || begun);
   wgmma_commit();
 }
 
