@@ -33,6 +33,8 @@ static const struct favourite favourites[] = {
     {{2, 64, FT_SCORED, FT_SCORE_TILE},
      {TILE(128, 128), .stages = 3, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2,
       .direct_store = 1}},
+    {{2, 64, FT_SCORED_FULL, FT_SCORE_SIDES},
+     {TILE(192, 128), .stages = 3, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
     {{2, 64, FT_SCORED_CAUSAL, FT_SCORE_SIDES},
      {TILE(256, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
     {{2, 64, FT_SCORED_CAUSAL, FT_SCORE_SIGMOID},

@@ -40,12 +40,18 @@ static void fit_64(const struct ft_request *request, struct ft_wgmma_forward_kno
   }
 }
 
-/* At d128 O goes to global memory straight from registers where steps are unequally long. */
+/* At d128 O goes to global memory straight from registers where steps are unequally long. Of 1024
+ * queries tiles of 192 rows leave too many rows, or multiprocessors, without work. */
 static void fit_128(const struct ft_request *request, struct ft_wgmma_forward_knobs *knobs_of) {
   const enum ft_score_kind kind = ft_score_kind_of(request->score);
   if (knobs_of->overlap_tiles && (ft_blocks_are_partial(request) || kind == FT_SCORE_SIDES ||
                                   (request->causal && kind == FT_SCORE_SIGMOID)))
     knobs_of->direct_store = 1;
+  if (!request->causal && kind == FT_SCORE_SIGMOID && request->seqlen_q <= SHORT) {
+    knobs_of->block_m = knobs_of->block_n = 128;
+    knobs_of->stages = 2;
+    knobs_of->direct_store = 0;
+  }
 }
 
 void ft_wgmma_forward_few_scored(const struct ft_request *request, const struct ft_arch *arch,
