@@ -448,7 +448,7 @@ static void turn_values(const struct ft_request *request, const struct ft_arch *
     bool varied;         /* whether it pays where queries see different keys, too */
     struct ft_wgmma_forward_knobs knobs;
   } turned[] = {
-      {0, 64, 4096, FULL_ALONE, {TILE(192, 128), .stages = 3, .q_stages = 1, .pingpong = 2}},
+      {0, 64, 3072, FULL_ALONE, {TILE(192, 128), .stages = 3, .q_stages = 1, .pingpong = 2}},
       {64, 128, 2048, CAUSAL_TOO, {TILE(192, 96), .stages = 3, .q_stages = 2, .overlap_tiles = 1}},
       {192, 256, 1536, FULL_ALONE, {TILE(128, 96), .stages = 3, .q_stages = 1}},
       {192, 256, 1536, CAUSAL_TOO, {TILE(128, 96), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
