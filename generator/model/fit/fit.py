@@ -35,9 +35,9 @@ MOST = 0.7  # of the factor's logarithm, as in ranker.c
 LEAST_CONFIGS = 12  # of a group, for its ranking to say anything: fewer were near equals, one knob apart
 LEAST_CHOICE = 6  # of a group with the default among them, for a choice
 # More is asked than the trials need: in use the best is taken of some hundred configs, and not of the dozen that were timed.
-MARGINS, OTHER_MARGINS = (1.03, 1.05, 1.08), (1.05, 1.08, 1.15, 1.3)
+MARGINS, OTHER_MARGINS = (1.035, 1.05, 1.08), (1.05, 1.08, 1.15, 1.3)  # by 1.03 a decode of the benchmarks had another than its default
 STARTS = 48  # of a pass: configs that were the fastest somewhere, which a choice asks besides the default's neighbours
-LONG_US, LONG_MARGINS = 200, (1.1, 1.3)  # as in choice.c
+LONG_US, LONG_MARGINS = 200, {"forward": (1.05, 1.3), "backward": (1.1, 1.3)}  # as in choice.c
 TILE = ("block_m", "block_n", "warps", "split_keys", "dq_mode")  # knobs by which starts differ
 FOLDS = 8
 NOT_OF = {"backward": "default_"}  # features that a pass is not asked about: by these, less that is faster was found where held out
@@ -261,7 +261,7 @@ def chosen(members, predicted, margins):
     """The default, unless another is predicted to be faster by a margin; the second is for other families."""
     usual = next(t for t in members if t.usual)
     if usual.by_hand >= LONG_US:
-        margins = tuple(max(pair) for pair in zip(margins, LONG_MARGINS))
+        margins = tuple(max(pair) for pair in zip(margins, LONG_MARGINS[usual.request.split()[0]]))
     def asked(t):
         return predicted[t] * (1.0 if t is usual else margins[t.family != usual.family])
     return min((t for t in members if t.legal or t is usual), key=asked), usual
