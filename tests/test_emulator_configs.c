@@ -137,7 +137,7 @@ static const struct {
      HOPPER(64, 128, 2, 2, 2) " persistent=2 early_dq=1 pacing=1 part_steps=1"},
     {"streamed-walks", "backward fp16 d24 dv16 hq72 hkv36 b2 nq100 nk190 causal=top-left",
      HOPPER(64, 128, 3, 3, 3) " persistent=2 pacing=2"},
-    {"", "backward bf16 d64 hq40 nq200 nk600 mask=64x192@0.6",
+    {"consumer-registers", "backward bf16 d64 hq40 nq200 nk600 mask=64x192@0.6",
      HOPPER(64, 192, 2, 2, 2) " persistent=2 pacing=1"},
     {"", "backward bf16 d72 dv40 hq4 hkv2 nq400 nk330 dropout mask=64x128@0.6",
      HOPPER(64, 128, 2, 2, 2) " part_steps=1"},
