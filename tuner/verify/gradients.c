@@ -205,7 +205,9 @@ static struct pair pair_of(const struct ft_host_problem *problem, struct ft_scor
   const double p = exp(scored.score - terms->lse);
   const float plain_p = expf((float)of_plain.score - (float)terms->lse);
   const float rounded_p = ft_round_to_dtype(r->dtype, plain_p);
-  const float plain = rounded_p * (plain_dp * (float)rescale - terms->plain_delta);
+  /* A program of fp32 tensors keeps P in fp32: TF32 is what products take. */
+  const float kept_p = r->dtype == FT_TF32 ? plain_p : rounded_p;
+  const float plain = kept_p * (plain_dp * (float)rescale - terms->plain_delta);
   /* Below it P errs by more than half a unit in the last place: of bf16 and fp32 because what is
    * less than 2^-126 may become 0. */
   const double normal = r->dtype == FT_FP16 ? 0x1p-14 : 0x1p-126 / ft_half_ulp(r->dtype, 1);
