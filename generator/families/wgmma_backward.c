@@ -170,8 +170,7 @@ static bool streamed(const struct ft_rule_case *of) {
   return knobs(of)->persistent != FT_STREAMED ||
          (!of->request->ragged && !of->request->dropout && of->request->score == 0 &&
           !knobs(of)->kv_in_regs && !knobs(of)->early_scores &&
-          (knobs(of)->direct_store ||
-           own_budget(of)->dv_panels <= own_budget(of)->d_panels) &&
+          (knobs(of)->direct_store || own_budget(of)->dv_panels <= own_budget(of)->d_panels) &&
           knobs(of)->q_stages + knobs(of)->ds_stages < FT_STREAMED_NOTES);
 }
 
@@ -251,7 +250,8 @@ static const struct ft_rule rules[] = {
      FT_READS_ANY},
     {"streamed", FT_CANNOT_RUN, streamed,
      "one loop over the steps of all key tiles has no ragged lengths, dropout and scores, no rows "
-     "of K and V in registers and no early S; the loader has notes of 8 steps; without direct_store "
+     "of K and V in registers and no early S; the loader has notes of 8 steps; without "
+     "direct_store "
      "dV is staged where K was",
      FT_READS_ANY},
     {"wide-outputs", FT_CANNOT_RUN, wide_outputs,
