@@ -8,8 +8,6 @@
 #include "generator/status.h"
 #include "runtime/families/tiled_backward.h"
 
-enum { CONSUMER_KEYS = 64 };
-
 static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   const struct ft_wgmma_backward_budget *const budget = ft_wgmma_backward_budget(plan->budget);
   const struct ft_wgmma_backward_knobs *const knobs = ft_wgmma_backward_knobs(plan->config);
@@ -42,7 +40,8 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
   const struct ft_launch_plan *const plan = launch->plan;
   const int keys = ft_config_block_n(plan->config);
   const bool streams = ft_wgmma_backward_knobs(plan->config)->persistent == FT_STREAMED;
-  return ft_tiled_backward_map(launch, keys, streams ? CONSUMER_KEYS : keys, driver);
+  const int consumers = ft_wgmma_backward_budget(plan->budget)->consumers;
+  return ft_tiled_backward_map(launch, keys, streams ? keys / consumers : keys, driver);
 }
 
 static void describe(const struct ft_launch *launch, int kernel,
