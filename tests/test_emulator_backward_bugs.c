@@ -1,4 +1,5 @@
-/* test_emulator_backward_bugs.c: bugs planted into what all backwards share and into that by mma.
+/* test_emulator_backward_bugs.c: planted bugs of mma_backward and of parts that all backward
+ * families share.
  * in -> out: as tests/backward_bugs.h. */
 #include "tests/backward_bugs.h"
 #include "tests/emulator_lab.h"

@@ -1,4 +1,4 @@
-/* test_emulator_hopper_backward_bugs.c: bugs planted into the backwards by wgmma.
+/* test_emulator_hopper_backward_bugs.c: planted bugs of the two wgmma backward families.
  * in -> out: as tests/backward_bugs.h. */
 #include "tests/backward_bugs.h"
 #include "tests/emulator_lab.h"

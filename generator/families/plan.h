@@ -102,12 +102,12 @@ static inline int ft_dq_sums(const struct ft_request *request, bool ordered) {
 }
 
 /* heads_inner: in the walk of a backward's key tile the heads of a group are the inner loop, and L2
- * sections walk down and up in turn. Lists of a block mask are of one head each, a list of ragged
- * key tiles knows no L2 section, and an order of adds to dQ is one of walks head by head. */
+ * sections walk down and up in turn. It cannot run with a block mask, as each head has a list of
+ * its own; nor ragged, as the list of key tiles has no L2 sections; nor deterministic, as dQ is
+ * then added in the order of walks head by head. */
 #define FT_HEADS_INNER_SAYS                                                                        \
   "the heads of a group are the inner loop where all have the same walk, L2 sections are known "   \
-  "and "                                                                                           \
-  "adds to dQ have no order: without block mask, ragged and deterministic"
+  "and adds to dQ have no order: without block mask, ragged and deterministic"
 static inline bool ft_heads_inner_can_run(const struct ft_request *request) {
   return request->mask_rows == 0 && !request->ragged && !request->deterministic;
 }
@@ -121,8 +121,8 @@ static inline bool ft_heads_inner_is_worth_trying(const struct ft_request *reque
          (request->heads_kv == 0 || request->heads_q > request->heads_kv);
 }
 
-/* Whether heads_inner is the default. columns: head dims of a group's query heads from which on it
- * won. */
+/* Whether heads_inner is the default. It is where a group has `columns` columns or more: its query
+ * heads times the head dim. */
 static inline bool ft_heads_inner_pays(const struct ft_request *request, int columns) {
   return ft_heads_inner_can_run(request) && ft_heads_inner_is_worth_trying(request) &&
          request->score == 0 && request->heads_kv > 0 &&

@@ -251,8 +251,7 @@ static const struct ft_rule rules[] = {
     {"streamed", FT_CANNOT_RUN, streamed,
      "one loop over the steps of all key tiles has no ragged lengths, dropout and scores, no rows "
      "of K and V in registers and no early S; the loader has notes of 8 steps; without "
-     "direct_store "
-     "dV is staged where K was",
+     "direct_store dV is staged where K was",
      FT_READS_ANY},
     {"wide-outputs", FT_CANNOT_RUN, wide_outputs,
      "dK and dV in fp32 have no room where K and V were: they go from registers to global memory",

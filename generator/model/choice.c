@@ -149,8 +149,9 @@ static bool is_sized(const struct ft_request *request) {
          request->seqlen_k > 0;
 }
 
-/* Large problems need a larger margin: their defaults were searched for with more care. For
- * backwards less than 1.1 gained nothing where it was held out. fit.py has the same numbers. */
+/* Large problems need a larger margin, as their defaults were searched for with more care. Margins
+ * of backwards below 1.1 gained nothing on requests that were held out. fit.py has the same
+ * numbers. */
 static const double LONG_US = 200, LONG_FORWARD = 1.05, LONG_BACKWARD = 1.1, LONG_OTHER = 1.3;
 
 double ft_choice_margin(const struct ft_ranker *ranker, const struct ft_config *config) {

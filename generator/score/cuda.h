@@ -37,10 +37,10 @@
  *   constexpr bool GOES_ONE_WAY: some of its conditions are monotonic along the keys, so that one
  *   key, the first or the last of a step, decides for all
  *   bool holds_of_keys(score, head, row, first, last): whether all of those hold for a step
- *   bool is_visible_one_way(score, head, row, column), is_visible_besides(...): whether those hold
- *   for a key, and whether all others do
- *   bool rows_are_alike(upper, lower): whether all others take the same of all rows of a warp; a
- *   lane has two
+ *   bool is_visible_one_way(score, head, row, column): whether those conditions hold for one key
+ *   bool is_visible_besides(score, head, row, column): whether the other conditions hold for it
+ *   bool rows_are_alike(upper, lower): whether the other conditions read the same values of all
+ *   rows of a warp. upper and lower are the two rows of a lane
  * Adds nodes to the expression. */
 int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,
                   struct ft_exponent *exponent, struct ft_text *text);
