@@ -77,7 +77,7 @@ def merge(parts: Iterable[tuple[torch.Tensor, torch.Tensor]], *, layout: str = "
     return out, lse
 
 
-def _launch(session, parts, out, lse, layout, sinks):
+def _launch(session, parts, out, lse, layout, sinks=None):
     structs = (s.Part * len(parts))(*(s.Part(_view("parts", part, AXES[layout])[0], sums.data_ptr())
                                       for part, sums in parts))
     view, (batch, sequence, heads, dim) = _view("out", out, AXES[layout])
