@@ -49,8 +49,11 @@ function(make_shipped_layer)
 endfunction()
 set(runtime_made ${PROJECT_BINARY_DIR}/ft_emulator_files.c ${PROJECT_BINARY_DIR}/ft_shipped.c)
 
-# For generator/model/fit/fit.py.
-function(add_dump_features)
+# For generator/model/fit/fit.py and record_many.py, and bench/tune_quality.py.
+function(add_fit_programs)
   add_executable(dump_features tuner/cli/fit/dump_features.c)
+  file(GLOB many_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tuner/cli/fit/many_*.c)
+  add_executable(record_many tuner/cli/fit/record_many.c ${many_sources})
   target_link_libraries(dump_features PRIVATE fatune_flags fatune_static)
+  target_link_libraries(record_many PRIVATE fatune_flags fatune_static)
 endfunction()

@@ -62,10 +62,12 @@ static int make_input(struct ft_problem *problem, int buffer) {
   const enum ft_dtype of_buffer = ft_problem_dtype(&problem->options.request, buffer);
   const size_t bytes = (size_t)ft_dtype_bytes(of_buffer);
   const uint64_t seed = problem->options.seed + 0x5851F42D4C957F2Du * (uint64_t)(buffer + 1);
-  FT_TRY(ft_random_tensor(&problem->dense[buffer], dtype, shape->count, seed));
+  const bool made_up = problem->options.made_up;
+  FT_TRY((made_up ? ft_random_pieces : ft_random_tensor)(&problem->dense[buffer], dtype,
+                                                         shape->count, seed));
   if (problem->options.coarse && buffer <= FT_K)
     ft_random_make_coarse(problem->dense[buffer], dtype, shape->count);
-  if (of_buffer == FT_E4M3 && dtype != FT_E4M3)
+  if (of_buffer == FT_E4M3 && dtype != FT_E4M3 && !made_up) /* else rounded when it is uploaded */
     ft_random_make_e4m3(problem->dense[buffer], dtype, shape->count);
   const struct ft_sequences *const all = &problem->sequences;
   if (shape->packed && shape->packed->table.page > 0)

@@ -12,7 +12,7 @@
 #include "tuner/verify/halves.h"
 #include "tuner/verify/shape.h"
 
-enum { BLOCK = 1 << 20, PIECE = 1 << 18 }; /* elements */
+enum { BLOCK = 1 << 20, SHORT_BLOCK = 1 << 15 }; /* elements; a piece is a quarter */
 
 uint64_t ft_random_next(uint64_t *state) {
   uint64_t z = *state += 0x9E3779B97F4A7C15u;
@@ -57,21 +57,30 @@ static void fill_normal(void *to, enum ft_dtype dtype, int64_t count, uint64_t *
   }
 }
 
-int ft_random_tensor(void **tensor, enum ft_dtype dtype, int64_t count, uint64_t seed) {
+static int make_tensor(void **tensor, enum ft_dtype dtype, int64_t count, int64_t block,
+                       uint64_t seed) {
   uint64_t state = seed;
   const size_t bytes = ft_dtype_is_fp32(dtype) ? sizeof(float) : sizeof(uint16_t);
   char *const made = malloc((size_t)count * bytes);
   *tensor = made;
   if (!made)
     return ft_fail(FT_E_MEMORY, "no memory for a tensor of %lld elements", (long long)count);
-  const int64_t drawn = count < BLOCK ? count : BLOCK;
+  const int64_t drawn = count < block ? count : block, piece = block / 4;
   fill_normal(made, dtype, drawn, &state);
-  for (int64_t n = drawn; n < count; n += PIECE) {
-    const int64_t length = count - n < PIECE ? count - n : PIECE;
-    const int64_t from = (int64_t)(ft_random_next(&state) % (BLOCK - PIECE));
+  for (int64_t n = drawn; n < count; n += piece) {
+    const int64_t length = count - n < piece ? count - n : piece;
+    const int64_t from = (int64_t)(ft_random_next(&state) % (uint64_t)(block - piece));
     memcpy(made + (size_t)n * bytes, made + (size_t)from * bytes, (size_t)length * bytes);
   }
   return FT_OK;
+}
+
+int ft_random_tensor(void **tensor, enum ft_dtype dtype, int64_t count, uint64_t seed) {
+  return make_tensor(tensor, dtype, count, BLOCK, seed);
+}
+
+int ft_random_pieces(void **tensor, enum ft_dtype dtype, int64_t count, uint64_t seed) {
+  return make_tensor(tensor, dtype, count, SHORT_BLOCK, seed);
 }
 
 void ft_random_make_coarse(void *tensor, enum ft_dtype dtype, int64_t count) {

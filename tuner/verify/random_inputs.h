@@ -9,6 +9,9 @@
  */
 int ft_random_tensor(void **tensor, enum ft_dtype dtype, int64_t count, uint64_t seed);
 
+/* The same of so few numbers, again and again, that a tensor is made as fast as it is copied. */
+int ft_random_pieces(void **tensor, enum ft_dtype dtype, int64_t count, uint64_t seed);
+
 /* Rounds them to multiples of 1/64. */
 void ft_random_make_coarse(void *tensor, enum ft_dtype dtype, int64_t count);
 

@@ -1,0 +1,172 @@
+/* record_many.c: a program that times many kernels at many sizes each, for record_many.py and
+ * bench/tune_quality.py.
+ * in -> out: requests -> their configs in a search's order; a list of requests and configs ->
+ * kernels in the cache (FATUNE_CACHE_DIR) -> trials. Exit code 9 where the GPU's context was lost:
+ * the number on the last line of stdout is the request to go on with, in another process. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/lua_host.h"
+#include "generator/model/choice.h"
+#include "generator/status.h"
+#include "runtime/session.h"
+#include "tuner/cli/fit/many_compile.h"
+#include "tuner/cli/fit/many_replay.h"
+#include "tuner/cli/fit/many_run.h"
+#include "tuner/search/candidates.h"
+
+enum { LOST = 9, FAILED = 2 };
+
+static const char usage[] =
+    "usage: record_many configs GPU COUNT REQUESTS\n"
+    "           of each request the default, the choice before anything is measured, then COUNT "
+    "at\n"
+    "           most in the order of a search, each with its predicted microseconds\n"
+    "       record_many compile GPU LIST JOBS SECONDS\n"
+    "           the kernels of such a list; no GPU is needed\n"
+    "       record_many run LIST OUT FINALISTS SECONDS FROM\n"
+    "           times them, from the request FROM on; trials go behind those in OUT\n"
+    "       record_many replay GPU TRIALS JOBS REQUESTS\n"
+    "           what a search of normal effort over these times finds: how many were tried, how "
+    "many\n"
+    "           of them have no trial, microseconds of the default and of what was found, its "
+    "config\n"
+    "REQUESTS is a file of one a line, or -\n";
+
+static int fail(void) {
+  fprintf(stderr, "record_many: %s\n", ft_detail());
+  return FAILED;
+}
+
+/* count: configs at most, or jobs */
+struct asked {
+  int count;
+  const char *trials;
+};
+
+/* ---- configs ---- */
+
+static void put_config(const struct ft_candidate *candidate) {
+  struct ft_text text = FT_TEXT_INIT;
+  ft_config_print(&candidate->config, &text);
+  if (text.data) printf("C %s\t%.2f\n", text.data, candidate->predicted_us);
+  ft_text_free(&text);
+}
+
+static int put_configs(const char *text, const struct ft_arch *arch, const struct asked *asked) {
+  const struct ft_tune_options options = {.effort = FT_EFFORT_EXHAUSTIVE};
+  struct ft_request request;
+  struct ft_candidates all;
+  struct ft_config chosen;
+  double gain;
+  FT_TRY(ft_request_parse(&request, text));
+  FT_TRY(ft_candidates_make(&all, &request, arch, NULL, &options));
+  int status = ft_model_choose(&request, arch, NULL, &chosen, &gain);
+  if (status == FT_OK) status = ft_candidates_lead(&all, &chosen, 0);
+  if (status == FT_OK) printf("R %s\n", text);
+  for (int n = 0; status == FT_OK && n < all.count && n < asked->count; n++)
+    put_config(&all.list[n]);
+  ft_candidates_free(&all);
+  return status;
+}
+
+/* ---- replay ---- */
+
+static int put_replay(const char *text, const struct ft_arch *arch, const struct asked *asked) {
+  struct ft_request request;
+  struct ft_tune_summary found;
+  struct ft_text config = FT_TEXT_INIT;
+  int missing;
+  FT_TRY(ft_request_parse(&request, text));
+  FT_TRY(ft_many_replay(asked->trials, &request, arch, asked->count, &found, &missing));
+  ft_config_print(&found.best, &config);
+  if (config.data)
+    printf("%s\t%d\t%d\t%.4f\t%.4f\t%s\n", text, found.tried, missing, found.default_us,
+           found.best_us, config.data);
+  ft_text_free(&config);
+  return FT_OK;
+}
+
+/* ---- what is asked of each request ---- */
+
+static int each_request(const char *gpu, const char *path,
+                        int (*put)(const char *, const struct ft_arch *, const struct asked *),
+                        const struct asked *asked) {
+  struct ft_lua *lua;
+  struct ft_arch arch;
+  char *line = NULL;
+  size_t room = 0;
+  int refused = 0;
+  FILE *const from = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+  if (!from) ft_fail(FT_E_IO, "%s cannot be read", path);
+  if (!from || ft_lua_open(&lua, NULL) != FT_OK || ft_lua_gpu(lua, gpu, &arch) != FT_OK)
+    return fail();
+  while (getline(&line, &room, from) >= 0) {
+    line[strcspn(line, "\r\n")] = '\0';
+    if (line[0] == '\0' || put(line, &arch, asked) == FT_OK) continue;
+    fprintf(stderr, "passed over: %s: %s\n", line, ft_detail());
+    refused += 1;
+  }
+  free(line);
+  fclose(from);
+  ft_lua_close(lua);
+  return refused > 0 ? FAILED : 0;
+}
+
+/* ---- compile, run ---- */
+
+static int compile(const char *gpu, const char *path, int jobs, double seconds) {
+  fatune_session *session;
+  struct ft_many_list list;
+  struct ft_arch arch;
+  struct ft_many_compiled done = {0};
+  if (ft_many_list_read(&list, path) != FT_OK || fatune_session_open(&session, NULL) != FT_OK)
+    return fail();
+  int status = ft_lua_gpu(session->lua, gpu, &arch);
+  if (status == FT_OK) status = ft_many_compile(session, &arch, &list, jobs, seconds, &done);
+  const int code = status == FT_OK ? 0 : fail();
+  if (status == FT_OK)
+    printf("%d kernels of %d items, %d compiled now, %d failed, %.1f s%s\n", done.kernels,
+           list.item_count, done.compiled, done.failed, done.seconds,
+           done.out_of_time ? ", out of time" : "");
+  fatune_session_close(session);
+  ft_many_list_free(&list);
+  return code != 0 ? code : done.failed > 0;
+}
+
+static int run(const char *path, const char *out, int finalists, double seconds, int from) {
+  fatune_session *session;
+  struct ft_many_list list;
+  struct ft_many_run all = {
+      .from = from, .seconds = seconds, .finalists = finalists, .out = fopen(out, "ae")};
+  if (!all.out) ft_fail(FT_E_IO, "%s cannot be written", out);
+  if (!all.out || ft_many_list_read(&list, path) != FT_OK ||
+      fatune_session_open(&session, NULL) != FT_OK)
+    return fail();
+  const int status = ft_many_run(session, &list, &all);
+  const int code = status == FT_OK ? 0 : fail();
+  printf("%d requests, %d timed, %d without a kernel, %d ruled out, %d failed, %d wrong\n%d\n",
+         all.requests, all.timed, all.missing, all.ruled_out, all.failed, all.wrong, all.next);
+  fclose(all.out);
+  fflush(stdout);
+  if (status == FT_E_DEVICE) _Exit(LOST); /* closing would wait for the GPU */
+  fatune_session_close(session);
+  ft_many_list_free(&list);
+  return code;
+}
+
+int main(int count, char **words) {
+  const char *const what = count > 1 ? words[1] : "";
+  if (strcmp(what, "configs") == 0 && count == 5)
+    return each_request(words[2], words[4], put_configs, &(struct asked){.count = atoi(words[3])});
+  if (strcmp(what, "replay") == 0 && count == 6)
+    return each_request(words[2], words[5], put_replay,
+                        &(struct asked){.count = atoi(words[4]), .trials = words[3]});
+  if (strcmp(what, "compile") == 0 && count == 6)
+    return compile(words[2], words[3], atoi(words[4]), atof(words[5]));
+  if (strcmp(what, "run") == 0 && count == 7)
+    return run(words[2], words[3], atoi(words[4]), atof(words[5]), atoi(words[6]));
+  fputs(usage, stderr);
+  return FAILED;
+}
