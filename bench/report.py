@@ -115,14 +115,6 @@ def overheads(result):
     return table(("what", "time"), rows)
 
 
-def tune_quality(result):
-    rows = [(f"`{row['request']}`", row["what"], f"{row['tried']} of {row['legal']}",
-             number(row["wall_seconds"], 1), number(row["us"], 1), row["config"])
-            for row in result["rows"]]
-    return (f"Tuning: what a normal search chooses reaches {result['least']:.3f} of the best or more.\n\n"
-            + table(("request", "", "candidates", "seconds", "µs", "config"), rows))
-
-
 def pass_of(row):
     """"forward" or "backward", of rows of scores.py; older ones have a bool."""
     return row["pass"] if "pass" in row else "backward" if row["backward"] else "forward"
@@ -173,8 +165,7 @@ def traffic(result):
 
 SECTIONS = {"forward_grid": forward_grid, "dropout": dropout, "block_sparse": block_sparse, "variants": variants,
             "backward": backward, "scores": scores, "decode": decode, "serving": serving, "training": training, "llama": training,
-            "host_time": host_time, "traffic": traffic, "memory": memory, "overheads": overheads,
-            "tune_quality": tune_quality}
+            "host_time": host_time, "traffic": traffic, "memory": memory, "overheads": overheads}
 
 
 def clocks(result):
