@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 
 import common
 
@@ -148,22 +149,29 @@ def trials_of(cache):
         return [text for (text,) in database.execute("SELECT text FROM trials ORDER BY id")]
 
 
+class Timed(typing.NamedTuple):
+    """What a search says of a config."""
+    us: float
+    clock_mhz: float  # 0: not known
+    in_finals: bool
+
+
 def time_of(rows, config):
-    """Time and clock of a config, those of its finals before those of its screening, and whether it had finals; None without a time."""
+    """A config's Timed, of its finals before that of its screening; None without a time."""
     found = None
     for row in rows:
-        if f'config="{config}"' in row and " median_us=" in row and not (found and found[2]):
+        if f'config="{config}"' in row and " median_us=" in row and not (found and found.in_finals):
             clock = row.split(" sm_clock_mhz=")[1].split()[0] if " sm_clock_mhz=" in row else 0
-            found = float(row.split(" median_us=")[1].split()[0]), float(clock), " outcome=ok " in row
+            found = Timed(float(row.split(" median_us=")[1].split()[0]), float(clock), " outcome=ok " in row)
     return found
 
 
 def us_beside(rows, config, winner):
     """What a config would take at the winner's clock: finals run on a hotter GPU than a screening. None without a time."""
     one, best = time_of(rows, config), time_of(rows, winner)
-    if one is None or best is None or one[2] or not one[1]:
-        return one and one[0]
-    return one[0] * one[1] / (best[1] or one[1])
+    if one is None or best is None or one.in_finals or not one.clock_mhz:
+        return one and one.us
+    return one.us * one.clock_mhz / (best.clock_mhz or one.clock_mhz)
 
 
 def search(options, request, budget, folder, shipped="on", program=None, share=()):
@@ -193,7 +201,7 @@ def us_in_small_search(options, document, config, budget, default_us, program):
         search(options, document["request"], budget, folder, "off", program, ["--shard", "1000/1000"])
         rows = trials_of(folder) if (folder / "tuning.db").exists() else []
     us, beside = us_beside(rows, config, document["default"]), time_of(rows, document["default"])
-    return us and beside and default_us * us / beside[0]
+    return us and beside and default_us * us / beside.us
 
 
 def tune(options, document, budget):
