@@ -26,7 +26,7 @@ FEW = 16  # queries; of such requests more depends on the lengths
 
 
 def program(build):
-    return str(pathlib.Path(build) / "record_many")
+    return str(pathlib.Path(build).resolve() / "record_many")
 
 
 # ---- what is wanted -------------------------------------------------------------------------------
