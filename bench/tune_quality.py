@@ -28,12 +28,13 @@ KINDS = {
     "backward_d256": ["backward bf16 d256 hq8 nq2048", "backward bf16 d256 hq4 b2 nq777"],
     "backward_d128_causal": ["backward bf16 d128 hq16 nq2048 causal", "backward bf16 d128 hq32 hkv8 b4 nq512 causal"],
     "backward_tf32_d64": ["backward tf32 d64 hq8 nq1024", "backward tf32 d64 hq4 b4 nq333"],
+    "backward_fp32_d128": ["backward fp32 d128 hq8 nq1024", "backward fp32 d128 hq4 hkv2 b2 nq500"],
+    "decode_paged_d256": ["bf16 d256 hq16 hkv4 b4 nq1 nk4096 pages=64", "bf16 d256 hq32 hkv4 b2 nq1 nk12000 pages=64"],
     "decode_d128": ["bf16 d128 hq32 hkv8 b16 nq1 nk8192", "bf16 d128 hq32 hkv8 nq1 nk4096", "bf16 d128 hq64 hkv16 b2 nq1 nk2500"],
+    "forward_d256_ragged": ["bf16 d256 hq8 b4 nq8192 ragged causal", "bf16 d256 hq16 hkv4 b8 nq4096 ragged causal"],
+    "forward_fp32_d128": ["fp32 d128 hq8 nq1024", "fp32 d128 hq4 hkv2 b2 nq512"],
     "forward_d64_causal": ["bf16 d64 hq16 nq2048 causal", "bf16 d64 hq12 b4 nq1024 causal", "bf16 d64 hq32 nq4096 causal"],
     "forward_e4m3_d128": ["e4m3 d128 hq16 nq4096", "e4m3 d128 hq16 b4 nq577"],
-    "forward_fp32_d64": ["fp32 d64 hq8 nq1024", "fp32 d64 hq12 b2 nq512"],
-    "decode_e4m3_d128": ["bf16 kv=e4m3 d128 hq32 hkv8 b16 nq1 nk4096", "bf16 kv=e4m3 d128 hq32 hkv8 b2 nq1 nk16384"],
-    "decode_paged_d64": ["bf16 d64 hq16 hkv4 b8 nq1 nk3000 pages=16", "bf16 d64 hq32 hkv8 b32 nq1 nk2048 pages=16"],
 }
 
 
