@@ -39,6 +39,7 @@ struct ft_gpu_rig {
   struct ft_arch arch;
   struct ft_compiler *compiler; /* NULL without NVRTC: kernels may be in the store */
   int threads;
+  uint64_t seed;
   bool entered;
   bool hung; /* a kernel does not end, and freeing anything would wait for it */
   cu_stream stream;
@@ -97,6 +98,64 @@ static int rig_keep(void *payload, const struct ft_kernel *kernel) {
 static bool rig_recall(void *payload, const struct ft_config *config, struct ft_trial *trial) {
   const struct ft_gpu_rig *rig = payload;
   return ft_known_find(&rig->known, config, trial);
+}
+
+/* ---- the problems ---- */
+
+/* With persistent blocks there are so many tiles that every block takes a second and some a third.
+ */
+static int64_t batch_of(const struct ft_request *small, const struct ft_arch *arch) {
+  const int rows = ft_model_persistent_rows(small, arch);
+  if (rows == 0) return 2;
+  const int64_t tiles = small->heads_q * (small->seqlen_q / rows + 1);
+  const int64_t batch = 2 * arch->sm_count / tiles + 1;
+  return batch > 2 ? batch : 2;
+}
+
+struct ft_request ft_small_request(const struct ft_request *request, const struct ft_arch *arch) {
+  enum { LARGEST_BLOCK_M = 256 };
+  const int group = request->heads_q / request->heads_kv;
+  struct ft_request small = *request;
+  small.heads_kv = 2;
+  const int most = group % 2 == 0 ? 4 : 3; /* an even group packs heads (pack_gqa) */
+  small.heads_q = small.heads_kv * (group < most ? group : most);
+  small.seqlen_q = 2 * LARGEST_BLOCK_M + 17;
+  small.seqlen_k = 349; /* a multiple of no tile; fewer keys than queries, so that bottom-right
+                           leaves rows without a key */
+  if (small.mask_rows > 0) {
+    small.seqlen_k =
+        3 * small.mask_cols + 13; /* several blocks in each direction, the last one cut */
+    if (small.mask_rows > LARGEST_BLOCK_M) small.seqlen_q = 2 * small.mask_rows + 17;
+    /* 1 beside a score: the score makes the mask. */
+    if (small.score == 0 || small.mask_density < 1) small.mask_density = 0.5;
+  }
+  if (small.window_left > small.seqlen_k / 3) small.window_left = small.seqlen_k / 3;
+  if (small.window_right > small.seqlen_k / 3) small.window_right = small.seqlen_k / 3;
+  small.batch = batch_of(&small, arch);
+  if (small.ragged) { /* lengths of all sequences together */
+    small.seqlen_q *= small.batch;
+    small.seqlen_k *= small.batch;
+  }
+  return small;
+}
+
+/* Nothing if they are there. */
+static int rig_prepare(void *payload) {
+  struct ft_gpu_rig *const rig = payload;
+  const struct ft_problem_options small = {.request = ft_small_request(&rig->request, &rig->arch),
+                                           .layout = FT_LAYOUT_PADDED,
+                                           .seed = rig->seed,
+                                           .keep_host = true,
+                                           .want_lse = true,
+                                           .want_dlse = true};
+  const struct ft_problem_options timed = {.request = rig->request,
+                                           .alike = true,
+                                           .layout = FT_LAYOUT_BSHD,
+                                           .seed = ~rig->seed,
+                                           .keep_host = true,
+                                           .want_lse = true};
+  if (!rig->small) FT_TRY(ft_problem_make(&rig->small, rig->session, &small));
+  return rig->timed ? FT_OK : ft_problem_make(&rig->timed, rig->session, &timed);
 }
 
 /* ---- on the GPU ---- */
@@ -180,6 +239,7 @@ static int rig_verify(void *payload, void *handle, struct ft_comparison *compari
   struct ft_gpu_rig *rig = payload;
   struct loaded *loaded = handle;
   const struct ft_request small = ft_small_request(&rig->request, &rig->arch);
+  FT_TRY(rig_prepare(rig));
   FT_TRY(verify_on(loaded, rig->small, &small, SMALL_ROWS, comparison));
   if (!(comparison->error_ratio <= 1)) return FT_OK;
   struct ft_comparison timed;
@@ -209,6 +269,7 @@ static int in_turn(struct ft_gpu_rig *rig, void *const *handles, int count,
   for (int n = 0; n < count; n++) {
     runnables[n] = (struct ft_runnable){.launch = launch, .payload = handles[n]};
   }
+  FT_TRY(rig_prepare(rig)); /* where all were recalled, nothing was verified */
   FT_TRY(aim_all(rig, handles, count));
   return ft_measure_interleaved(timings, rig->session, rig->nvml, runnables, count, policy,
                                 rig->stream);
@@ -240,67 +301,12 @@ static enum ft_health rig_health(void *payload) {
 
 /* ---- open, close ---- */
 
-/* With persistent blocks there are so many tiles that every block takes a second and some a third.
- */
-static int64_t batch_of(const struct ft_request *small, const struct ft_arch *arch) {
-  const int rows = ft_model_persistent_rows(small, arch);
-  if (rows == 0) return 2;
-  const int64_t tiles = small->heads_q * (small->seqlen_q / rows + 1);
-  const int64_t batch = 2 * arch->sm_count / tiles + 1;
-  return batch > 2 ? batch : 2;
-}
-
-struct ft_request ft_small_request(const struct ft_request *request, const struct ft_arch *arch) {
-  enum { LARGEST_BLOCK_M = 256 };
-  const int group = request->heads_q / request->heads_kv;
-  struct ft_request small = *request;
-  small.heads_kv = 2;
-  const int most = group % 2 == 0 ? 4 : 3; /* an even group packs heads (pack_gqa) */
-  small.heads_q = small.heads_kv * (group < most ? group : most);
-  small.seqlen_q = 2 * LARGEST_BLOCK_M + 17;
-  small.seqlen_k = 349; /* a multiple of no tile; fewer keys than queries, so that bottom-right
-                           leaves rows without a key */
-  if (small.mask_rows > 0) {
-    small.seqlen_k =
-        3 * small.mask_cols + 13; /* several blocks in each direction, the last one cut */
-    if (small.mask_rows > LARGEST_BLOCK_M) small.seqlen_q = 2 * small.mask_rows + 17;
-    /* 1 beside a score: the score makes the mask. */
-    if (small.score == 0 || small.mask_density < 1) small.mask_density = 0.5;
-  }
-  if (small.window_left > small.seqlen_k / 3) small.window_left = small.seqlen_k / 3;
-  if (small.window_right > small.seqlen_k / 3) small.window_right = small.seqlen_k / 3;
-  small.batch = batch_of(&small, arch);
-  if (small.ragged) { /* lengths of all sequences together */
-    small.seqlen_q *= small.batch;
-    small.seqlen_k *= small.batch;
-  }
-  return small;
-}
-
-static int make_problems(struct ft_gpu_rig *rig, uint64_t seed) {
-  const struct ft_problem_options small = {.request = ft_small_request(&rig->request, &rig->arch),
-                                           .layout = FT_LAYOUT_PADDED,
-                                           .seed = seed,
-                                           .keep_host = true,
-                                           .want_lse = true,
-                                           .want_dlse = true};
-  const struct ft_problem_options timed = {.request = rig->request,
-                                           .alike = true,
-                                           .layout = FT_LAYOUT_BSHD,
-                                           .seed = ~seed,
-                                           .keep_host = true,
-                                           .want_lse = true};
-  FT_TRY(ft_problem_make(&rig->small, rig->session, &small));
-  return ft_problem_make(&rig->timed, rig->session, &timed);
-}
-
-static int take_gpu(struct ft_gpu_rig *rig, uint64_t seed) {
+static int take_gpu(struct ft_gpu_rig *rig) {
   const struct ft_driver *driver = &rig->session->driver;
   FT_TRY(ft_session_enter(rig->session));
   rig->entered = true;
   FT_TRY(ft_driver_status(driver, driver->stream_create(&rig->stream, 0), "cuStreamCreate"));
-  FT_TRY(ft_nvml_open(&rig->nvml, driver, rig->session->device.handle));
-  return make_problems(rig, seed ? seed : ft_seed_now());
+  return ft_nvml_open(&rig->nvml, driver, rig->session->device.handle);
 }
 
 static void make_stamp(struct ft_gpu_rig *rig, bool with_gpu) {
@@ -330,9 +336,11 @@ int ft_gpu_rig_open(struct ft_gpu_rig **out, fatune_session *session,
   rig->session = session;
   rig->request = *request;
   rig->arch = *arch;
+  rig->seed = options->seed ? options->seed : ft_seed_now();
   rig->threads = options->jobs > 0 ? options->jobs : (int)sysconf(_SC_NPROCESSORS_ONLN);
   rig->functions = (struct ft_rig){.payload = rig,
                                    .compile = rig_compile,
+                                   .prepare = rig_prepare,
                                    .load = rig_load,
                                    .unload = rig_unload,
                                    .verify = rig_verify,
@@ -347,7 +355,7 @@ int ft_gpu_rig_open(struct ft_gpu_rig **out, fatune_session *session,
    * NVRTC is missing. */
   ft_session_compiler(session, &rig->compiler);
   make_stamp(rig, with_gpu);
-  if (with_gpu) FT_CHECK(take_gpu(rig, options->seed));
+  if (with_gpu) FT_CHECK(take_gpu(rig));
   ft_known_collect(&rig->known, session->store, &rig->stamp);
   *out = rig;
 done:

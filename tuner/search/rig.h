@@ -17,6 +17,10 @@ struct ft_rig {
    * the kernel. */
   int (*compile)(void *payload, const struct ft_config *config, struct ft_kernel *kernel);
 
+  /* Makes what candidates are verified and timed on, while the first of them are compiled. NULL:
+   * nothing is to be made. A failure ends the search. */
+  int (*prepare)(void *payload);
+
   /* The functions below are called from one thread. Their failures are the candidate's. */
   int (*load)(void *payload, const struct ft_config *config, const struct ft_kernel *kernel,
               void **loaded);

@@ -27,6 +27,7 @@ struct search {
   double begin;
   double patience_us; /* the best time when `since` was last set to 0 */
   int since;          /* candidates tried since then */
+  bool prepared;
 };
 
 /* A failure with its detail, which calls made before it is returned would overwrite. */
@@ -190,11 +191,19 @@ static int try_compiled(struct search *search, int index, struct ft_compiled *co
   return status;
 }
 
+static int prepare(struct search *search) {
+  const struct ft_rig *const rig = search->in->rig;
+  if (search->prepared || !search->in->measuring->has_finals || !rig->prepare) return FT_OK;
+  search->prepared = true;
+  return rig->prepare(rig->payload);
+}
+
 static int try_one(struct search *search, int place, struct ft_compile_pool *pool,
                    struct ft_trial *trial) {
   const int index = ft_compile_pool_candidate(pool, place);
   if (search->is_known[index]) return take_known(search, index, trial);
   struct ft_compiled compiled;
+  FT_TRY(prepare(search));
   ft_compile_pool_take(pool, place, &compiled);
   search->summary->compile_seconds += compiled.seconds;
   const int status = try_compiled(search, index, &compiled, trial);

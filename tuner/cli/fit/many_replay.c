@@ -171,8 +171,17 @@ static int keep(void *payload, const struct ft_kernel *kernel) {
 static int search(struct recorded *recorded, const struct ft_request *request,
                   const struct ft_candidates *candidates, const struct ft_tune_options *options,
                   struct ft_tune_summary *summary) {
-  const struct ft_rig rig = {recorded,        compile, load,   unload, verify, measure,
-                             measure_in_turn, health,  record, recall, keep};
+  const struct ft_rig rig = {.payload = recorded,
+                             .compile = compile,
+                             .load = load,
+                             .unload = unload,
+                             .verify = verify,
+                             .measure = measure,
+                             .measure_in_turn = measure_in_turn,
+                             .health = health,
+                             .record = record,
+                             .recall = recall,
+                             .keep = keep};
   const struct ft_trial stamp = {.bucket = ft_request_bucket(request), .request = *request};
   struct ft_measuring measuring;
   FT_TRY(ft_measuring_on_machine(&measuring, &rig, candidates));
