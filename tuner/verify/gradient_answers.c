@@ -254,9 +254,11 @@ double ft_gradient_answers_row(const struct ft_gradient_answers *answers, enum f
   const struct chosen *chosen = &answers->of[gradient];
   const double *expected = chosen->values + (size_t)index * (size_t)chosen->dim;
   const double allowed = element_allowed(answers, chosen, index);
+  float own[FT_REFERENCE_DIM];
   double worst = -1;
+  ft_widen(answers->dtype, values, own, chosen->dim);
   for (int d = 0; d < chosen->dim; d++) {
-    const double error = fabs(ft_number(answers->dtype, values, d) - expected[d]);
+    const double error = fabs((double)own[d] - expected[d]);
     const double ratio = ratio_of(error, allowed);
     if (!(ratio > worst)) continue;
     worst = ratio;
@@ -293,9 +295,11 @@ static void blame(struct ft_comparison *comparison, double ratio, enum ft_gradie
 static double squared_error(const struct ft_gradient_answers *answers, const struct chosen *chosen,
                             int index, const void *values) {
   const double *expected = chosen->values + (size_t)index * (size_t)chosen->dim;
+  float own[FT_REFERENCE_DIM];
   double square = 0;
+  ft_widen(answers->dtype, values, own, chosen->dim);
   for (int d = 0; d < chosen->dim; d++) {
-    const double error = ft_number(answers->dtype, values, d) - expected[d];
+    const double error = (double)own[d] - expected[d];
     square += error * error;
   }
   return square;

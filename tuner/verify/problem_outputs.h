@@ -13,10 +13,10 @@ bool ft_output_fence_broken(const unsigned char *image, size_t bytes, const char
 /* `what` names its rows: "row" or "key". */
 bool ft_output_unwritten(const struct ft_shape *shape, enum ft_dtype dtype, const void *values,
                          const char *name, const char *what, struct ft_comparison *comparison);
-/* Whether the gaps were written, of a tensor in which no element is poison any more. */
 /* Whether the element still holds what outputs are filled with. */
 bool ft_is_poison(const struct ft_shape *shape, const void *values, int64_t index);
 
+/* Whether the gaps were written, of a tensor in which no element is poison any more. */
 bool ft_output_gaps_written(const struct ft_shape *shape, const void *values, const char *name,
                             struct ft_comparison *comparison);
 /* Copies the buffer with its fences to host memory, and waits. The context is current. */
