@@ -4,6 +4,7 @@
  * them: the figures contain neither launch latency nor a clock that falls and rises again. */
 #include "tuner/search/measure.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "cache/samples.h"
@@ -43,6 +44,13 @@ static int time_once(struct ft_stopwatch *watch, const struct ft_runnable *runna
   return ft_stopwatch_interval(watch, 0, us);
 }
 
+/* Of an interval that need not be longer than the policy says; a tenth more, as the clock may rise.
+ */
+static int repeats_for(double sample_us, double each_us) {
+  const double wanted = ceil(1.1 * sample_us / each_us);
+  return wanted < 1 ? 1 : wanted < REPEATS_MOST ? (int)wanted : REPEATS_MOST;
+}
+
 /* Doubles the repeats until one interval is long enough. These runs are the warm-up, and more
  * follow until it has lasted long enough, too. A second run that takes longer than give_up_us
  * becomes the only sample: the candidate is given up. */
@@ -68,6 +76,7 @@ static int calibrate(struct ft_stopwatch *watch, struct ft_timing *timing,
     warm_us += us;
   }
   *each_us = us / *repeats;
+  if (us > policy->sample_us) *repeats = repeats_for(policy->sample_us, *each_us);
   return FT_OK;
 }
 

@@ -1,11 +1,11 @@
 /* measure.h: timing of kernels on the GPU.
  * in -> out: a launch -> samples in microseconds.
- * Policy "events-warm/3": after a warm-up the repeats are doubled until one interval of CUDA events
- * is long enough; a sample is an interval / its repeats. Repeats of a short launch are one graph
- * (replay.h). L2 is left as the previous repeat left it, as in a training step that runs layer
- * after layer on tensors larger than L2. A candidate is measured in turn with the best one so far,
- * finalists A B C A B C ..., so that all suffer the same drift of the clock. The policy is part of
- * the trial key. */
+ * Policy "events-warm/3": after a warm-up, in which the repeats are doubled until one interval of
+ * CUDA events is long enough, they are as many as make it so; a sample is an interval / its
+ * repeats. Repeats of a short launch are one graph (replay.h). L2 is left as the previous repeat
+ * left it, as in a training step that runs layer after layer on tensors larger than L2. A candidate
+ * is measured in turn with the best one so far, finalists A B C A B C ..., so that all suffer the
+ * same drift of the clock. The policy is part of the trial key. */
 #ifndef TUNER_MEASURE_H
 #define TUNER_MEASURE_H
 
