@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cache/store.h"
 #include "generator/space.h"
@@ -36,6 +37,9 @@ struct simulated {
   double hot_factor;     /* factor on the times of those */
   bool lost;
   int compile_status; /* status of every compile, unless FT_OK */
+  int slow;           /* this candidate, unless it is 0, takes slow_ms to compile */
+  int slow_ms;
+  int prepared, prepare_status; /* calls of prepare, and what they return */
   _Atomic int compiles;
   int measures, rounds, loads, unloads, kept;
   struct ft_trial rows[ROWS];
@@ -56,6 +60,7 @@ static int simulated_compile(void *payload, const struct ft_config *config,
   struct simulated *machine = payload;
   const int index = index_of(machine, config);
   machine->compiles++;
+  if (index == machine->slow) usleep(1000u * (unsigned)machine->slow_ms);
   *kernel = (struct ft_kernel){0};
   if (machine->compile_status != FT_OK) return ft_fail(machine->compile_status, "simulated");
   if (machine->fates[index] == NO_COMPILE)
@@ -77,6 +82,12 @@ static int simulated_compile(void *payload, const struct ft_config *config,
   kernel->key = kernel->image_digest;
   strcpy(kernel->nvrtc, "13.0.0");
   return FT_OK;
+}
+
+static int simulated_prepare(void *payload) {
+  struct simulated *machine = payload;
+  machine->prepared++;
+  return machine->prepare_status == FT_OK ? FT_OK : ft_fail(machine->prepare_status, "simulated");
 }
 
 static int simulated_load(void *payload, const struct ft_config *config,
@@ -245,6 +256,7 @@ static struct setting *setting_make(enum ft_effort effort) {
     s->machine->us[n] = n == 0 ? 150 : 100 * pow(1.002, n);
   s->rig = (struct ft_rig){.payload = s->machine,
                            .compile = simulated_compile,
+                           .prepare = simulated_prepare,
                            .load = simulated_load,
                            .unload = simulated_unload,
                            .verify = simulated_verify,

@@ -1,6 +1,6 @@
 /* test_tune_descent.c: effort normal follows the knobs of the best so far.
- * in -> out: times by distance from a config that the model puts far back -> winner, trials ->
- * Check suite. */
+ * in -> out: times by distance from a config that the model puts far back -> winner, trials; a
+ * candidate that takes long to compile -> the order of trials -> Check suite. */
 #include "generator/clock.h"
 #include "tests/simulated_machine.h"
 #include "tests/suites.h"
@@ -58,12 +58,67 @@ START_TEST(nothing_is_compiled_for_nothing) {
 }
 END_TEST
 
+struct order {
+  const struct setting *setting;
+  int count, candidates[ROWS];
+};
+
+static void note_trial(void *payload, const struct ft_tune_progress *progress) {
+  struct order *const order = payload;
+  order->candidates[order->count++] = index_of(order->setting->machine, &progress->trial->config);
+}
+
+/* Tries `tried` candidates with one that takes long to compile; returns its place among them. */
+static int place_of_slow(int slow, int tried, int prepare_status, int *prepared) {
+  struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
+  struct order order = {.setting = s};
+  s->candidates.count = tried;
+  s->options.jobs = 4;
+  s->options.progress = note_trial;
+  s->options.payload = &order;
+  s->machine->slow = slow;
+  s->machine->slow_ms = 400;
+  s->machine->prepare_status = prepare_status;
+  ck_assert_int_eq(search(s), prepare_status);
+  ck_assert_int_eq(order.count, prepare_status == FT_OK ? tried : 0);
+  *prepared = s->machine->prepared;
+  int place = 0;
+  while (place < order.count && order.candidates[place] != slow) place++;
+  setting_free(s);
+  return place;
+}
+
+/* Others are tried meanwhile, as many as are compiled ahead. */
+START_TEST(a_slow_compile_keeps_nothing_waiting) {
+  int prepared;
+  ck_assert_int_gt(place_of_slow(3, 12, FT_OK, &prepared), 3);
+  ck_assert_int_eq(prepared, 1);
+}
+END_TEST
+
+/* The one that would be used without the search is the second, however long it takes. */
+START_TEST(the_first_two_keep_their_places) {
+  int prepared;
+  ck_assert_int_eq(place_of_slow(1, 12, FT_OK, &prepared), 1);
+}
+END_TEST
+
+START_TEST(without_its_problems_a_search_ends) {
+  int prepared;
+  place_of_slow(3, 12, FT_E_MEMORY, &prepared);
+  ck_assert_int_eq(prepared, 1);
+}
+END_TEST
+
 Suite *make_tune_descent_suite(void) {
   Suite *const suite = suite_create("tune_descent");
   TCase *const tests = tcase_create("descent");
   tcase_set_timeout(tests, 60);
   tcase_add_test(tests, normal_effort_descends_to_the_best);
   tcase_add_test(tests, nothing_is_compiled_for_nothing);
+  tcase_add_test(tests, a_slow_compile_keeps_nothing_waiting);
+  tcase_add_test(tests, the_first_two_keep_their_places);
+  tcase_add_test(tests, without_its_problems_a_search_ends);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -1,13 +1,14 @@
 /* compile_pool.c: compiles ahead of the search, a bounded number of them.
- * in -> out: the next unclaimed candidate -> a slot; ft_compile_pool_take empties the slots in
- * order. What is not claimed yet may still change its place. The bound keeps a search that stops
- * early from having compiled hundreds of kernels for nothing. */
+ * in -> out: the next unclaimed candidate -> a slot; ft_compile_pool_take empties the slots, in
+ * order but for those that take long. What is not claimed yet may still change its place. The bound
+ * keeps a search that stops early from having compiled hundreds of kernels for nothing. */
 #include "tuner/search/compile_pool.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "generator/clock.h"
@@ -153,20 +154,63 @@ void ft_compile_pool_limit(struct ft_compile_pool *pool, int limit) {
   pthread_mutex_unlock(&pool->lock);
 }
 
-void ft_compile_pool_take(struct ft_compile_pool *pool, int place, struct ft_compiled *compiled) {
-  const int index = ft_compile_pool_candidate(pool, place);
-  struct slot *slot = &pool->slots[index];
+/* ---- what is taken next ---- */
+
+/* The default, which is measured first, and what would be used without the search. */
+enum { IN_ORDER = 2 };
+
+/* So long the next in order is waited for. In its stead another is measured, and the thread that is
+ * done with that compiles the next. */
+static const long WAIT_NS = 10000000;
+
+static bool is_done(const struct ft_compile_pool *pool, int place) {
+  return pool->slots[pool->order[place]].done;
+}
+
+/* Puts the first claimed candidate that is done at this place, the lock being held. */
+static bool bring_forward(struct ft_compile_pool *pool, int place) {
+  int from = place;
+  while (from < pool->next && !is_done(pool, from)) from++;
+  if (from >= pool->next) return false;
+  const int index = pool->order[from];
+  memmove(&pool->order[place + 1], &pool->order[place],
+          (size_t)(from - place) * sizeof *pool->order);
+  pool->order[place] = index;
+  return true;
+}
+
+static void wait_for_one(struct ft_compile_pool *pool, int place) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += WAIT_NS;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  bool in_time = place >= IN_ORDER;
+  while (in_time && !is_done(pool, place))
+    in_time = pthread_cond_timedwait(&pool->changed, &pool->lock, &until) == 0;
+  while (!is_done(pool, place)) {
+    if (place >= IN_ORDER && bring_forward(pool, place)) return;
+    pthread_cond_wait(&pool->changed, &pool->lock);
+  }
+}
+
+int ft_compile_pool_take(struct ft_compile_pool *pool, int place, struct ft_compiled *compiled) {
+  int index = ft_compile_pool_candidate(pool, place);
   if (pool->thread_count == 0) { /* no thread could be started */
     compile(pool, index, compiled);
-    return;
+    return index;
   }
   pthread_mutex_lock(&pool->lock);
   pool->taken = place;
   pthread_cond_broadcast(&pool->changed);
-  while (!slot->done) pthread_cond_wait(&pool->changed, &pool->lock);
+  wait_for_one(pool, place);
+  index = pool->order[place];
+  struct slot *const slot = &pool->slots[index];
+  slot->done = false; /* it is not taken twice */
   pthread_mutex_unlock(&pool->lock);
   *compiled = slot->compiled;
   slot->compiled = (struct ft_compiled){0}; /* the kernel is the caller's now */
+  return index;
 }
 
 void ft_compile_pool_close(struct ft_compile_pool *pool) {

@@ -1,6 +1,6 @@
 /* compile_pool.h: threads that compile candidates ahead of the thread that measures them.
- * in -> out: candidates in order -> their kernels in the same order, a bounded number of them
- * early. */
+ * in -> out: candidates in order -> their kernels, nearly in the same order, a bounded number of
+ * them early. */
 #ifndef TUNER_COMPILE_POOL_H
 #define TUNER_COMPILE_POOL_H
 
@@ -31,9 +31,10 @@ int ft_compile_pool_candidate(struct ft_compile_pool *pool, int place);
  * that is taken next has to be before it. */
 void ft_compile_pool_limit(struct ft_compile_pool *pool, int limit);
 
-/* Waits for the candidate at this place and hands its result over; places must rise from call to
- * call. */
-void ft_compile_pool_take(struct ft_compile_pool *pool, int place, struct ft_compiled *compiled);
+/* Hands over the result of the candidate at this place. If that takes longer to compile than a few
+ * milliseconds, it changes places with the first of those behind it that is done; the first two
+ * places are waited for. Returns the candidate. Places must rise from call to call. */
+int ft_compile_pool_take(struct ft_compile_pool *pool, int place, struct ft_compiled *compiled);
 
 /* Of the candidates that no thread has claimed, makes the first that is wanted the next to be
  * claimed. Returns whether there was one. */

@@ -200,11 +200,11 @@ static int prepare(struct search *search) {
 
 static int try_one(struct search *search, int place, struct ft_compile_pool *pool,
                    struct ft_trial *trial) {
-  const int index = ft_compile_pool_candidate(pool, place);
-  if (search->is_known[index]) return take_known(search, index, trial);
+  const int next = ft_compile_pool_candidate(pool, place);
+  if (search->is_known[next]) return take_known(search, next, trial);
   struct ft_compiled compiled;
   FT_TRY(prepare(search));
-  ft_compile_pool_take(pool, place, &compiled);
+  const int index = ft_compile_pool_take(pool, place, &compiled);
   search->summary->compile_seconds += compiled.seconds;
   const int status = try_compiled(search, index, &compiled, trial);
   ft_kernel_free(&compiled.kernel);
