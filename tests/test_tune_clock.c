@@ -10,8 +10,8 @@ static const struct {
   int changes;
   double change;
   int alone, rounds_again, unsteady;
-} clocks[] = {{0, 1, 0, 0, 0},    {1, 1.08, 0, 1, 0},  {1, 0.93, 0, 1, 0}, {2, 1.03, 0, 2, 0},
-              {9, 1.08, 0, 2, 1}, {9, 1.002, 0, 0, 0}, {9, 1.08, 2, 0, 0}};
+} clocks[] = {{0, 1, 0, 0, 0},    {1, 1.08, 0, 1, 0},  {1, 0.93, 0, 1, 0}, {2, 1.03, 0, 1, 1},
+              {9, 1.08, 0, 1, 1}, {9, 1.002, 0, 0, 0}, {9, 1.08, 2, 0, 0}};
 
 START_TEST(a_clock_that_changes_is_noticed) {
   struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);

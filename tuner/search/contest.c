@@ -15,7 +15,7 @@
 #include "generator/status.h"
 #include "tuner/search/trial_fill.h"
 
-enum { FINALISTS = 12, ROUNDS_MOST = 3, AGAIN_MOST = 2 };
+enum { FINALISTS = 12, ROUNDS_MOST = 3, AGAIN_MOST = 1 };
 static const double NEAR = 1.05; /* a screening time up to 5 % above the best */
 
 static bool had_finals(const struct ft_trial *trial) {
