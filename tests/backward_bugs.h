@@ -1,8 +1,11 @@
-/* backward_bugs.h: bugs planted into copies of the backward's templates, each caught.
- * in -> out: an edit of a template -> the fault of a run, with the kernel it was in, or a wrong
- * result with the gradients that are wrong. The same request runs through without the edit. */
+/* backward_bugs.h: a suite of bugs planted into copies of the backward's templates, each caught.
+ * in -> out: edits of templates -> tests: the fault of a run, with the kernel it was in, or a wrong
+ * result with the gradients that are wrong. Requests run through without an edit. */
 #ifndef TESTS_BACKWARD_BUGS_H
 #define TESTS_BACKWARD_BUGS_H
+
+#include <check.h>
+#include <stddef.h>
 
 /* The configs, requests and template files that bugs name. */
 #define MMA                                                                                        \
@@ -42,10 +45,15 @@ struct backward_bug {
   int gradients;                       /* of what it captures: ft_request.score_gradients */
 };
 
-/* Planted, the run has a fault that names these words; its gradients are wrong, and the explanation
- * has these words; not planted, the run is right. */
-void backward_bug_faults(const struct backward_bug *bug);
-void backward_bug_is_wrong(const struct backward_bug *bug);
-void backward_bug_absent(const struct backward_bug *bug);
+/* Of a suite: bugs by which a run has a fault that names their words; bugs by which its gradients
+ * are wrong, with their words in the explanation; runs without an edit, which are right. */
+struct backward_bugs {
+  const struct backward_bug *faults, *wrong_results, *absent;
+  size_t fault_count, wrong_count, absent_count;
+};
+
+/* use: calls backward_bugs_use with the same bugs. It runs before each test: suites share these. */
+Suite *backward_bugs_suite(const char *name, const struct backward_bugs *bugs, void (*use)(void));
+void backward_bugs_use(const struct backward_bugs *bugs);
 
 #endif

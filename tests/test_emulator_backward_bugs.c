@@ -74,11 +74,6 @@ static const struct backward_bug faults[] = {
      .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
 };
 
-START_TEST(faults_are_caught) {
-  backward_bug_faults(&faults[EMULATOR_CHOOSE(_i, faults)]);
-}
-END_TEST
-
 static const struct backward_bug wrong_results[] = {
     {.name = "no gradient of LSE",
      .file = PREPARE,
@@ -121,11 +116,6 @@ static const struct backward_bug wrong_results[] = {
      .words = {"dQ: ", "dK: ", "dV: "}},
 };
 
-START_TEST(wrong_results_are_told) {
-  backward_bug_is_wrong(&wrong_results[EMULATOR_CHOOSE(_i, wrong_results)]);
-}
-END_TEST
-
 static const struct backward_bug none[] = {
     {.name = "atomic adds"},
     {.name = "ordered adds",
@@ -142,25 +132,19 @@ static const struct backward_bug none[] = {
      .config = ORDERED},
 };
 
-START_TEST(unedited_templates_are_right) {
-  backward_bug_absent(&none[_i]);
-}
-END_TEST
+static const struct backward_bugs bugs = {
+    .faults = faults,
+    .fault_count = EMULATOR_COUNT(faults),
+    .wrong_results = wrong_results,
+    .wrong_count = EMULATOR_COUNT(wrong_results),
+    .absent = none,
+    .absent_count = EMULATOR_COUNT(none),
+};
 
-START_TEST(every_bug_can_be_planted) {
-  EMULATOR_EXPECT_PIECES(faults);
-  EMULATOR_EXPECT_PIECES(wrong_results);
+static void use_bugs(void) {
+  backward_bugs_use(&bugs);
 }
-END_TEST
 
 Suite *make_emulator_backward_bugs_suite(void) {
-  Suite *const suite = suite_create("emulator_backward_bugs");
-  TCase *const tests = tcase_create("bugs");
-  tcase_set_timeout(tests, 120);
-  tcase_add_test(tests, every_bug_can_be_planted);
-  tcase_add_loop_test(tests, faults_are_caught, 0, EMULATOR_RUNS(faults));
-  tcase_add_loop_test(tests, wrong_results_are_told, 0, EMULATOR_RUNS(wrong_results));
-  tcase_add_loop_test(tests, unedited_templates_are_right, 0, (int)EMULATOR_COUNT(none));
-  suite_add_tcase(suite, tests);
-  return suite;
+  return backward_bugs_suite("emulator_backward_bugs", &bugs, use_bugs);
 }

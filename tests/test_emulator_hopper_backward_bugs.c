@@ -199,11 +199,6 @@ static const struct backward_bug faults[] = {
      .words = {"fatune_kernel, line ", "reads shared memory at offset ", NULL}},
 };
 
-START_TEST(faults_are_caught) {
-  backward_bug_faults(&faults[EMULATOR_CHOOSE(_i, faults)]);
-}
-END_TEST
-
 static const struct backward_bug wrong_results[] = {
     {.name = "dropout of other keys in the second half of the cluster's",
      .request = "backward bf16 d136 nq200 nk250 hq2 dropout",
@@ -301,11 +296,6 @@ static const struct backward_bug wrong_results[] = {
      .words = {"the gradient of sink ", "dQ: none of 400", "dV: none of 500"}},
 };
 
-START_TEST(wrong_results_are_told) {
-  backward_bug_is_wrong(&wrong_results[EMULATOR_CHOOSE(_i, wrong_results)]);
-}
-END_TEST
-
 static const struct backward_bug none[] = {
     {.name = "wgmma, keys that nobody sees",
      .request = "backward bf16 d64 nq130 nk450 hq2 causal=top-left dropout",
@@ -313,25 +303,19 @@ static const struct backward_bug none[] = {
     {.name = "wgmma, loads beside dQ", .config = HOPPER_BESIDE},
 };
 
-START_TEST(unedited_templates_are_right) {
-  backward_bug_absent(&none[_i]);
-}
-END_TEST
+static const struct backward_bugs bugs = {
+    .faults = faults,
+    .fault_count = EMULATOR_COUNT(faults),
+    .wrong_results = wrong_results,
+    .wrong_count = EMULATOR_COUNT(wrong_results),
+    .absent = none,
+    .absent_count = EMULATOR_COUNT(none),
+};
 
-START_TEST(every_bug_can_be_planted) {
-  EMULATOR_EXPECT_PIECES(faults);
-  EMULATOR_EXPECT_PIECES(wrong_results);
+static void use_bugs(void) {
+  backward_bugs_use(&bugs);
 }
-END_TEST
 
 Suite *make_emulator_hopper_backward_bugs_suite(void) {
-  Suite *const suite = suite_create("emulator_hopper_backward_bugs");
-  TCase *const tests = tcase_create("bugs");
-  tcase_set_timeout(tests, 120);
-  tcase_add_test(tests, every_bug_can_be_planted);
-  tcase_add_loop_test(tests, faults_are_caught, 0, EMULATOR_RUNS(faults));
-  tcase_add_loop_test(tests, wrong_results_are_told, 0, EMULATOR_RUNS(wrong_results));
-  tcase_add_loop_test(tests, unedited_templates_are_right, 0, (int)EMULATOR_COUNT(none));
-  suite_add_tcase(suite, tests);
-  return suite;
+  return backward_bugs_suite("emulator_hopper_backward_bugs", &bugs, use_bugs);
 }
