@@ -69,8 +69,10 @@ int cli_bundle_verify(struct cli *cli, fatune_session *session, char **words, in
     const int status = ft_store_verify_bundle(session->store, words[i], &verdict);
     const bool sound = status == FT_OK;
     if (verdict.how[0])
-      cli_print(cli, "%s: %lld trials, %lld kernels, %s; %s\n", words[i], (long long)verdict.trials,
-                (long long)verdict.kernels, sound ? "sound" : "not sound", verdict.how);
+      cli_print(cli, "%s: %lld trial%s, %lld kernel%s, %s; %s\n", words[i],
+                (long long)verdict.trials, verdict.trials == 1 ? "" : "s",
+                (long long)verdict.kernels, verdict.kernels == 1 ? "" : "s",
+                sound ? "sound" : "not sound", verdict.how);
     else
       cli_print(cli, "%s: no file of fatune that can be read\n", words[i]);
     json_t *const file = json_object();

@@ -61,6 +61,32 @@ int cli_file_check(const struct cli *cli, const char *option, const char *path) 
   return ft_fail(FT_E_ARGUMENT, "%s is '-' with --json; allowed: a file", option);
 }
 
+static bool is_same_place(const struct stat *one, const struct stat *other) {
+  return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
+}
+
+/* The path's last name; where its folder is. */
+static const char *name_of(const char *path, struct stat *folder) {
+  const char *const slash = strrchr(path, '/');
+  if (slash == NULL) return stat(".", folder) == 0 ? path : NULL;
+  char *const before = strndup(path, (size_t)(slash - path) + 1);
+  const bool is_there = before != NULL && stat(before, folder) == 0;
+  free(before);
+  return is_there ? slash + 1 : NULL;
+}
+
+bool cli_file_same(const char *one, const char *other) {
+  struct stat first, second;
+  if (strcmp(one, "-") == 0 || strcmp(other, "-") == 0) return false;
+  const bool has_first = stat(one, &first) == 0, has_second = stat(other, &second) == 0;
+  if (has_first != has_second) return false;
+  if (has_first) return S_ISREG(first.st_mode) && is_same_place(&first, &second);
+  const char *const name = name_of(one, &first);
+  const char *const name_of_other = name_of(other, &second);
+  return name != NULL && name_of_other != NULL && strcmp(name, name_of_other) == 0 &&
+         is_same_place(&first, &second);
+}
+
 int cli_files_write(struct cli *cli, const struct cli_result results[], int count) {
   struct ft_unfinished unfinished[CLI_RESULTS_MOST] = {FT_UNFINISHED_INIT, FT_UNFINISHED_INIT};
   bool replaced[CLI_RESULTS_MOST] = {false};

@@ -9,6 +9,10 @@
 /* Whether a file may be written there: with --json "-" is refused, as stdout is the document's. */
 int cli_file_check(const struct cli *cli, const char *option, const char *path);
 
+/* Whether both paths lead to one file, by whatever names and links, or would make one. Not so of
+ * "-", devices, pipes and folders. */
+bool cli_file_same(const char *one, const char *other);
+
 /* FT_E_IO naming the file; else as cli_file_check. */
 int cli_file_write(struct cli *cli, const char *option, const char *path, const void *bytes,
                    size_t length);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "generator/clock.h"
+#include "generator/config.h"
 #include "generator/status.h"
 
 int cli_plan_make(fatune_session *session, const struct ft_request *request, const char *config,
@@ -12,6 +13,9 @@ int cli_plan_make(fatune_session *session, const struct ft_request *request, con
   fatune_request public_request = FATUNE_REQUEST_INIT;
   char *const text = cli_request_text(request);
   int status = fatune_request_parse(&public_request, text);
+  struct ft_config parsed;
+  if (status == FT_OK && config != NULL && (status = ft_config_parse(&parsed, config)) != FT_OK)
+    status = ft_fail_within(status, "--config");
   if (status == FT_OK && config != NULL) {
     status = fatune_plan_make_with(plan, session, &public_request, config);
   } else if (status == FT_OK) {

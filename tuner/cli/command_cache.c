@@ -171,7 +171,7 @@ static int collect(struct cli *cli, fatune_session *session, char **words, int c
                    "least recently used first");
   }
   FT_TRY(ft_store_gc(session->store, cli->options.cap, &deleted));
-  cli_print(cli, "%lld kernels deleted\n", (long long)deleted);
+  cli_print(cli, "%lld kernel%s deleted\n", (long long)deleted, deleted == 1 ? "" : "s");
   cli_json(cli, "deleted", json_integer(deleted));
   return FT_OK;
 }

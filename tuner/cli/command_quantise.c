@@ -64,9 +64,15 @@ static int check_files(const struct cli *cli) {
     if (files[i].path == NULL) return ft_fail(FT_E_ARGUMENT, "%s FILE is missing", files[i].option);
     if (i > 0) FT_TRY(cli_file_check(cli, files[i].option, files[i].path));
   }
-  if (strcmp(options->output, options->descales) != 0) return FT_OK;
-  return ft_fail(FT_E_ARGUMENT, "--output and --descales are both '%s'; allowed: two files",
-                 options->output);
+  for (int i = 0; i < 3; ++i) {
+    const int next = (i + 1) % 3;
+    const char *const path = files[i].path, *const other = files[next].path;
+    const bool both_stdout = i == 1 && strcmp(path, "-") == 0 && strcmp(other, "-") == 0;
+    if (both_stdout || cli_file_same(path, other))
+      return ft_fail(FT_E_ARGUMENT, "%s '%s' and %s '%s' are one file; allowed: two",
+                     files[i].option, path, files[next].option, other);
+  }
+  return FT_OK;
 }
 
 static int find_sizes(struct quantised *all, const struct cli_options *options) {
