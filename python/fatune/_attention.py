@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from . import _structs as s
 from ._autograd import bytes_of, function
 from ._captured import SINKS, check_captured, kind_of
-from ._checks import check_out, check_tensors
+from ._checks import check_number, check_out, check_seed, check_session, check_tensors
 from ._devices import default_session, found, session_of
 from ._launch import Call
 from ._library import check, library
@@ -102,8 +102,11 @@ def attend(q, k, v, asked, compiling, return_lse, session, owners=None, widened=
      out_dtype, descale_rows) = asked
     if mask is not None and score is None and visible is None and captured is None:
         score, captured = getattr(mask, "of_calls", (None, None))
+    check_session(session)
     if captured is not None:
         check_captured(captured)
+    if sinks is not None:
+        check_tensors({"sinks": sinks})
     enabled = torch.is_grad_enabled()
     captures_learnt = enabled and owners is not None
     if enabled and captured is not None and owners is None:
@@ -132,6 +135,9 @@ def attend(q, k, v, asked, compiling, return_lse, session, owners=None, widened=
         tf32 = takes_tf32(torch, q)
     if seed is None:
         seed = draw_seed(torch, q.device) if dropout else 0
+    if dropout:
+        check_seed("seed", seed, q.device)
+        check_seed("offset", offset, q.device)
     if learnt and out is not None:
         raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
     call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
@@ -263,10 +269,14 @@ class BlockMask:
     def __init__(self, blocks: torch.Tensor, rows: int, cols: int, nq: int, nk: int,
                  session: Session | None = None) -> None:
         import torch
+        check_tensors({"blocks": blocks})
+        check_session(session)
         if blocks.dim() == 2:
             blocks = blocks[None, None]
         if rows <= 0 or cols <= 0:
             raise ValueError(f"rows, cols are {rows}, {cols}; allowed: multiples of 16")
+        for name, length in (("nq", nq), ("nk", nk)):
+            check_number(name, length, lambda number: number > 0, "1 or more")
         wanted = -(-nq // rows), -(-nk // cols)
         if blocks.dim() != 4 or tuple(blocks.shape[2:]) != wanted:
             raise ValueError(f"blocks is {tuple(blocks.shape)}; allowed: {wanted}, or [batch, heads] "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from . import _structs as s
 from ._attention import draw_seed
 from ._autograd import bytes_of
-from ._checks import check_int32, check_out, check_starts, check_tensors
+from ._checks import check_int32, check_out, check_seed, check_session, check_starts, check_tensors
 from ._devices import launch
 from ._launch import Call, _view
 from ._library import check, library
@@ -118,7 +118,8 @@ def decode(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, page_t
     The rest is as in attention(). No gradients.
     """
     import torch
-    optional = {"cu_seqlens_q": cu_seqlens_q, "new_k": new_k, "new_v": new_v}
+    check_session(session)
+    optional = {"cu_seqlens_q": cu_seqlens_q, "new_k": new_k, "new_v": new_v, "sinks": sinks}
     check_tensors({"q": q, "k_pages": k_pages, "v_pages": v_pages, "page_table": page_table, "lengths": lengths,
                    **{name: tensor for name, tensor in optional.items() if tensor is not None}})
     for name, tensor, dims in (("q", q, 4 if cu_seqlens_q is None else 3), ("k_pages", k_pages, 4), ("v_pages", v_pages, 4),
@@ -139,6 +140,9 @@ def decode(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, page_t
         call.take_new_rows(q, [tensor.unsqueeze(0) if packed else tensor for tensor in (new_k, new_v)])
     if seed is None:
         seed = draw_seed(torch, q.device) if dropout else 0
+    if dropout:
+        check_seed("seed", seed, q.device)
+        check_seed("offset", offset, q.device)
     shape = call.o_shape[1:] if packed else call.o_shape
     if out is None:
         out = q.new_empty(shape, dtype=call.o_dtype)

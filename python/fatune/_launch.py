@@ -5,6 +5,7 @@ import math
 
 from . import _structs as s
 from ._captured import SINKS, add_score, captured_array, check_sinks, new_gradient, places, spread, tensors_of
+from ._checks import check_number
 from ._devices import launch, serves, session_of
 from ._dtypes import NAMES, check_descales, check_dtypes, class_dtype, kv_dtype, output_dtype
 from ._library import check
@@ -129,8 +130,9 @@ class Call:
         shapes = [_view(name, tensor, self._axes)[1]
                   for name, tensor in zip(self.names, (q, k, v))]
         check_shapes(*shapes, self.names)
-        if scale is not None and not scale > 0:  # to the library 0 would mean its default
-            raise ValueError(f"scale is {scale}; allowed: > 0, or None for 1 / sqrt(head dim)")
+        if scale is not None:  # to the library 0 would mean its default
+            check_number("scale", scale, lambda number: number > 0, "> 0, or None for 1 / sqrt(head dim)")
+        check_number("dropout", dropout, lambda number: 0 <= number <= 1, "0 to 1")
         (batch, nq, heads_q, head_dim), (_, nk, heads_kv, _), (*_, head_dim_v) = shapes
         self.device, self.mask = q.device, mask or None
         self.o_dtype = output_dtype(q, out_dtype)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from . import _structs as s
 from ._captured import check_sinks
-from ._checks import check_tensors
+from ._checks import check_session, check_tensors
 from ._devices import launch, serves, session_of
 from ._dtypes import dtype_number
 from ._launch import AXES, _view
@@ -45,6 +45,9 @@ def merge(parts: Iterable[tuple[torch.Tensor, torch.Tensor]], *, layout: str = "
     gradients. layout, session: as in attention(). Raises ValueError for parts that do not fit, and fatune.Error where the
     library refuses.
     """
+    check_session(session)
+    if not hasattr(parts, "__iter__"):
+        raise TypeError(f"parts is {type(parts).__name__}; allowed: pairs (out, lse)")
     parts = list(parts)
     if not parts:
         raise ValueError("parts is empty; allowed: at least one pair (out, lse)")

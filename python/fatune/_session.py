@@ -34,6 +34,8 @@ def numbered(thing):
 
 def parse_request(text: str) -> Request:
     """The Request of a text such as "forward bf16 d128 hq32 hkv8 b2 nq4096 causal"."""
+    if not isinstance(text, str):
+        raise TypeError(f"text is {type(text).__name__}; allowed: a str, as \"forward bf16 d128 nq4096\"")
     request = Request()
     check(library().fatune_request_parse(request, text.encode()))
     return request

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ._attention import draw_seed
 from ._autograd import bytes_of, function
-from ._checks import check_int32, check_out, check_starts, check_tensors
+from ._checks import check_int32, check_out, check_seed, check_session, check_starts, check_tensors
 from ._launch import Call
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ def varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torc
     import torch
     lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q, "seqused_k": seqused_k}
     lengths = {name: tensor for name, tensor in lengths.items() if tensor is not None or name.startswith("cu")}
-    check_tensors({"q": q, "k": k, "v": v, **lengths})
+    check_tensors({"q": q, "k": k, "v": v, **lengths, **({} if sinks is None else {"sinks": sinks})})
+    check_session(session)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 3:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: 3, [rows, heads, dim]")
@@ -85,6 +86,9 @@ def varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torc
                  score=score, visible=visible, captured=captured, sinks=sinks, deterministic=deterministic)
     if seed is None:
         seed = draw_seed(torch, q.device) if dropout else 0
+    if dropout:
+        check_seed("seed", seed, q.device)
+        check_seed("offset", offset, q.device)
     learnt = call.want_gradients()
     if torch.is_grad_enabled() and (learnt or any(tensor.requires_grad for tensor in (q, k, v))):
         if out is not None:

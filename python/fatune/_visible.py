@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from . import _structs as s
 from ._autograd import bytes_of
 from ._captured import add_score, captured_array
+from ._checks import check_session, check_tensors
 from ._devices import launch, session_of
 from ._launch import AXES, MASK_BLOCK, aligned, check_shapes
 from ._library import check, library
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
     import torch
 
     from ._session import Session
+
+
+def _check(q, k, v, layout, session):
+    given = {"q": q, "k": k, "v": v}
+    check_tensors(given)
+    check_session(session)
+    if layout not in AXES:
+        raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
+    for name, tensor in given.items():
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: 4")
 
 
 class VisibleMask:
@@ -41,6 +53,9 @@ class VisibleMask:
                  captured: Mapping[str, Any] | None = None, rows: int = MASK_BLOCK, cols: int = MASK_BLOCK,
                  layout: str = "bhsd", session: Session | None = None, same_for_batch: bool = False,
                  same_for_heads: bool = False, density: float = 0.5) -> None:
+        _check(q, k, v, layout, session)
+        if score is None and visible is None:
+            raise ValueError("score and visible are None; allowed: one of them, which says what is hidden")
         axes = AXES[layout]
         shapes = [(*(tensor.shape[axis] for axis in axes), tensor.shape[3]) for tensor in (q, k, v)]
         check_shapes(*shapes)
@@ -93,6 +108,9 @@ class RectangleMask(VisibleMask):
                  rectangles: Iterable[tuple[int, int, int, int, bool]], *, rows: int = MASK_BLOCK, cols: int = MASK_BLOCK,
                  layout: str = "bhsd", session: Session | None = None, density: float = 0.5) -> None:
         import torch
+        _check(q, k, v, layout, session)
+        if not hasattr(rectangles, "__iter__"):
+            raise TypeError(f"rectangles is {type(rectangles).__name__}; allowed: (first query, end, first key, end, causal) each")
         batch, nq = (q.shape[axis] for axis in AXES[layout][:2])
         given = [s.Rectangle(*rectangle) for rectangle in rectangles]
         bounds = torch.empty(nq, 8, dtype=torch.int32)

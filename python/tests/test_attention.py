@@ -283,7 +283,14 @@ class Attention(WithDriver):
             (ValueError, "layout", (q, q, q), {"layout": "sbhd"}),
             (ValueError, "causal", (q, q, q), {"causal": "left"}),
             (ValueError, "scale", (q, q, q), {"scale": 0.0}),
-            (fatune.Error, "dropout", (q, q, q), {"dropout": 1.5}),
+            (ValueError, "scale is 'x'; allowed: > 0", (q, q, q), {"scale": "x"}),
+            (ValueError, "dropout is 1.5; allowed: 0 to 1", (q, q, q), {"dropout": 1.5}),
+            (ValueError, "dropout is -0.5; allowed: 0 to 1", (q, q, q), {"dropout": -0.5}),
+            (ValueError, "dropout is nan; allowed: 0 to 1", (q, q, q), {"dropout": float("nan")}),
+            (ValueError, "seed is 18446744073709551616; allowed: -2", (q, q, q), {"dropout": 0.5, "seed": 2**64}),
+            (TypeError, "offset is float; allowed: an int", (q, q, q), {"dropout": 0.5, "seed": 1, "offset": 1.5}),
+            (TypeError, "sinks is list; allowed: torch.Tensor", (q, q, q), {"sinks": [1, 2]}),
+            (TypeError, "out is int; allowed: torch.Tensor", (q, q, q), {"out": 5}),
             (TypeError, "seed is bfloat16", (q, q, q), {"dropout": 0.5, "seed": q}),
             (ValueError, "tf32 is given with bfloat16", (q, q, q), {"tf32": True}),
             (fatune.Error, "stride_seq is 66; allowed: a multiple of 4", (
@@ -292,6 +299,27 @@ class Attention(WithDriver):
         for kind, message, tensors, options in wrong:
             with self.subTest(message), self.assertRaisesRegex(kind, message):
                 fatune.attention(*tensors, session=self.session, **options)
+
+    def test_what_is_no_session_mask_or_text_is_refused_by_name(self):
+        q, blocks = bf16(1, 2, 64, 64), Tensor((1, 1), "bool")
+        rectangle = (0, 64, 0, 64, False)
+        wrong = [
+            (TypeError, "session is int; allowed: a fatune.Session", lambda: fatune.attention(q, q, q, session=5)),
+            (TypeError, "session is int; allowed: a fatune.Session", lambda: fatune.BlockMask(blocks, 64, 64, 64, 64, session=5)),
+            (TypeError, "blocks is int; allowed: torch.Tensor", lambda: fatune.BlockMask(5, 64, 64, 64, 64)),
+            (ValueError, "nq is 0; allowed: 1 or more", lambda: fatune.BlockMask(blocks, 64, 64, 0, 64)),
+            (ValueError, "nk is None; allowed: 1 or more", lambda: fatune.BlockMask(blocks, 64, 64, 64, None)),
+            (ValueError, "score and visible are None; allowed: one of them", lambda: fatune.VisibleMask(q, q, q)),
+            (TypeError, "k is None", lambda: fatune.VisibleMask(q, None, q, score="alibi")),
+            (ValueError, "layout is 'x'", lambda: fatune.RectangleMask(q, q, q, [rectangle], layout="x")),
+            (ValueError, "v has 3 dimensions; allowed: 4", lambda: fatune.RectangleMask(q, q, bf16(2, 64, 64), [rectangle])),
+            (TypeError, "rectangles is int; allowed: .first query", lambda: fatune.RectangleMask(q, q, q, 5)),
+            (TypeError, "parts is int; allowed: pairs", lambda: fatune.merge(5)),
+            (TypeError, "text is int; allowed: a str", lambda: fatune.parse_request(5)),
+        ]
+        for kind, message, call in wrong:
+            with self.subTest(message), self.assertRaisesRegex(kind, message):
+                call()
 
     def test_a_capture_compiles_nothing(self):
         q, seen, unseen = bf16(1, 2, 64, 64), fatune.Session(memory_only=True), fatune.Session(memory_only=True)
