@@ -30,7 +30,7 @@ enum { FT_TRIAL_SAMPLES = 64 };
 struct ft_trial {
   struct ft_request bucket; /* the key: bucket, device, policy, config */
   char device[96];          /* device class: "nvidia-h200/sm_90/132" */
-  char policy[48];          /* measurement policy: "events-warm/2" */
+  char policy[48];          /* measurement policy: "events-warm/3" */
   struct ft_config config;
   struct ft_request request; /* what was measured exactly */
   char nvrtc[64], driver[32];

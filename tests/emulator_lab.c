@@ -356,16 +356,17 @@ void emulator_catch(const struct emulator_bug *bug, const struct ft_problem_opti
 bool emulator_sees(const struct planted *planted, const struct ft_problem_options *options,
                    const char *config, int problems) {
   struct ft_problem_options one = *options;
+  fatune_session *const session =
+      emulator_open("h200", planted->folder); /* one: it compiles once */
   bool seen = false;
   for (int n = 0; n < problems && !seen; n++, one.seed++) {
     struct emulator_run run;
-    fatune_session *const session = emulator_open("h200", planted->folder);
     run_of_config(&run, session, &one, config, false); /* an explanation is many runs more */
-    fatune_session_close(session);
     ck_assert_int_ne(run.status, FT_E_COMPILE);
     seen = !(run.status == FT_OK && run.comparison.error_ratio <= 1);
     emulator_run_free(&run);
   }
+  fatune_session_close(session);
   return seen;
 }
 

@@ -232,7 +232,8 @@ static bool overlap_tiles(const struct ft_rule_case *of) {
   return !knobs(of)->overlap_tiles || knobs(of)->q_stages == 2 || knobs(of)->direct_store;
 }
 
-/* Tiles one by one need at most one way for the next Q to come early. */
+/* Q of the next tile comes early by a place of its own, or where O does not pass through that of Q.
+ * Where tiles do not overlap, one of the two is enough. */
 static bool needless_q(const struct ft_rule_case *of) {
   return knobs(of)->overlap_tiles || knobs(of)->q_stages == 1 || !knobs(of)->direct_store;
 }
@@ -433,7 +434,9 @@ static const struct ft_rule rules[] = {
     {"deep-pipeline", FT_NOT_WORTH_TRYING, deep_pipeline,
      "more keys on their way than hide any latency take room and gain nothing", FT_READS_ANY},
     {"needless-q", FT_NOT_WORTH_TRYING, needless_q,
-     "where tiles do not overlap one way for the next Q to come early is enough", FT_READS_ANY},
+     "q_stages=2 and direct_store=1 both let the next tile's Q come early; where tiles do not "
+     "overlap one of them is enough",
+     FT_READS_ANY},
     {"lpt", FT_NOT_WORTH_TRYING, lpt,
      "where all queries see the same keys and there is no mask, all tiles are as long; a list of "
      "tiles has an order of its own",
