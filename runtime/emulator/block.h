@@ -129,6 +129,8 @@ struct ft_block {
   int load_count, load_room;
   struct ft_shared_memory shared;
   struct ft_arrival *arrivals; /* [threads of the clocks]; owned */
+  /* Of its threads, FT_FRAGMENT_SLOTS each; owned. */
+  struct ft_fragment *fragments;
 };
 
 struct ft_cluster {

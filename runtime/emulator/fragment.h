@@ -22,7 +22,7 @@ struct ft_fragment {
 };
 
 struct ft_fragments {
-  struct ft_fragment *slots; /* [FT_FRAGMENT_SLOTS] by home; owned */
+  struct ft_fragment *slots; /* [FT_FRAGMENT_SLOTS] by home; the block's */
 };
 
 void ft_fragment_note(struct ft_fragments *fragments, const uint32_t *home,

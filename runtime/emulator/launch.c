@@ -196,8 +196,7 @@ static int make_thread(struct ft_block *block, int number) {
   thread->number = number;
   thread->agent = block->rank * block->cluster->clocks.block_agents + number;
   block->warps[number / FE_WARP].lanes[number % FE_WARP] = thread;
-  thread->fragments.slots = calloc(FT_FRAGMENT_SLOTS, sizeof *thread->fragments.slots);
-  if (!thread->fragments.slots) return ft_fail(FT_E_MEMORY, "no memory for a thread");
+  thread->fragments.slots = block->fragments + (size_t)number * FT_FRAGMENT_SLOTS;
   return ft_fiber_make(&thread->fiber, STACK_BYTES, run_thread, thread);
 }
 
@@ -216,7 +215,9 @@ static int make_block(struct ft_block *block, const struct ft_emulated_launch *l
   block->warpgroup_count = threads / FT_WARPGROUP;
   block->warpgroups = calloc((size_t)block->warpgroup_count + 1, sizeof *block->warpgroups);
   block->arrivals = calloc((size_t)clocks->threads, sizeof *block->arrivals);
-  if (!block->threads || !block->warps || !block->warpgroups || !block->arrivals)
+  block->fragments = calloc((size_t)threads * FT_FRAGMENT_SLOTS, sizeof *block->fragments);
+  if (!block->threads || !block->warps || !block->warpgroups || !block->arrivals ||
+      !block->fragments)
     return ft_fail(FT_E_MEMORY, "no memory for a block");
   for (int t = 0; t < threads; t++) FT_TRY(make_thread(block, t));
   return ft_shared_make(&block->shared, launch->kernel->shared, launch->shared_bytes, threads,
@@ -245,7 +246,6 @@ static void free_block(struct ft_block *block) {
   for (int t = 0; block->threads && t < block->thread_count; t++) {
     struct ft_thread *const thread = &block->threads[t];
     ft_fiber_free(&thread->fiber);
-    free(thread->fragments.slots);
     free(thread->copies);
     free(thread->groups);
     ft_stores_free(thread);
@@ -258,6 +258,7 @@ static void free_block(struct ft_block *block) {
   free(block->threads);
   free(block->warps);
   free(block->arrivals);
+  free(block->fragments);
   ft_shared_free(&block->shared);
 }
 
