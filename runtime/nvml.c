@@ -1,4 +1,4 @@
-/* nvml.c: NVML, opened at run time: clocks, power, temperature, the driver's version.
+/* nvml.c: NVML, opened at run time: clocks, power, the driver's version.
  * in -> out: libnvidia-ml.so.1 + a CUDA device -> numbers; 0 wherever one is not to be had. */
 #include "runtime/nvml.h"
 
@@ -10,7 +10,7 @@
 #include "generator/status.h"
 #include "runtime/driver.h"
 
-enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEMORY = 2, NVML_TEMPERATURE_GPU = 0 };
+enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEMORY = 2 };
 
 typedef struct nvmlDevice_st *nvml_device;
 
@@ -21,8 +21,7 @@ typedef struct nvmlDevice_st *nvml_device;
   ML(driver_version, "nvmlSystemGetDriverVersion", (char *version, unsigned length))               \
   ML(by_uuid, "nvmlDeviceGetHandleByUUID", (const char *uuid, nvml_device *device))                \
   ML(clock, "nvmlDeviceGetClockInfo", (nvml_device device, int type, unsigned *mhz))               \
-  ML(power, "nvmlDeviceGetPowerUsage", (nvml_device device, unsigned *milliwatts))                 \
-  ML(temperature, "nvmlDeviceGetTemperature", (nvml_device device, int sensor, unsigned *celsius))
+  ML(power, "nvmlDeviceGetPowerUsage", (nvml_device device, unsigned *milliwatts))
 
 struct ft_nvml {
   void *library; /* NULL: there is no NVML, or it did not start */
@@ -118,11 +117,4 @@ int ft_nvml_power(struct ft_nvml *nvml) {
   unsigned milliwatts = 0;
   if (!nvml || !nvml->device || nvml->power(nvml->device, &milliwatts)) return 0;
   return (int)((milliwatts + 500) / 1000);
-}
-
-int ft_nvml_temperature(struct ft_nvml *nvml) {
-  unsigned celsius = 0;
-  if (!nvml || !nvml->device || nvml->temperature(nvml->device, NVML_TEMPERATURE_GPU, &celsius))
-    return 0;
-  return (int)celsius;
 }

@@ -1,4 +1,4 @@
-/* nvml.h: NVML, opened at run time: clocks, power, temperature, the driver's version.
+/* nvml.h: NVML, opened at run time: clocks, power, the driver's version.
  * in -> out: libnvidia-ml.so.1, device -> readings. */
 #ifndef RUNTIME_NVML_H
 #define RUNTIME_NVML_H
@@ -16,6 +16,5 @@ bool ft_nvml_driver_version(struct ft_nvml *nvml, char version[32]);
 int ft_nvml_sm_clock(struct ft_nvml *nvml);     /* MHz now; 0 unknown */
 int ft_nvml_memory_clock(struct ft_nvml *nvml); /* MHz now; 0 unknown */
 int ft_nvml_power(struct ft_nvml *nvml);        /* watts now; 0 unknown */
-int ft_nvml_temperature(struct ft_nvml *nvml);  /* degrees Celsius now; 0 unknown */
 
 #endif

@@ -1,4 +1,4 @@
-/* test_nvml.c: clocks, power, temperature, the driver's version, as NVML tells them.
+/* test_nvml.c: clocks, power, the driver's version, as NVML tells them.
  * in -> out: the fake NVML, one of its calls failing -> numbers, 0 for what cannot be had. */
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +9,11 @@
 #include "tests/suites.h"
 
 struct readings {
-  int sm_clock, memory_clock, power, temperature;
+  int sm_clock, memory_clock, power;
   char version[32];
 };
 
-static const struct readings all = {1980, 2619, 413, 61, "580.65.06"};
+static const struct readings all = {1980, 2619, 413, "580.65.06"};
 
 static struct ft_driver driver;
 static struct fake_controls nvml_fake;
@@ -40,7 +40,6 @@ static void assert_read(cu_device device, const struct readings *wanted) {
   ck_assert_int_eq(ft_nvml_sm_clock(nvml), wanted->sm_clock);
   ck_assert_int_eq(ft_nvml_memory_clock(nvml), wanted->memory_clock);
   ck_assert_int_eq(ft_nvml_power(nvml), wanted->power);
-  ck_assert_int_eq(ft_nvml_temperature(nvml), wanted->temperature);
   ck_assert_int_eq(ft_nvml_driver_version(nvml, version), wanted->version[0] != '\0');
   ck_assert_str_eq(version, wanted->version);
   ft_nvml_close(nvml);
@@ -69,11 +68,10 @@ START_TEST(what_fails_is_unknown) {
   } cases[] = {
       {"nvmlInit_v2:1:9", {0}},
       {"nvmlDeviceGetHandleByUUID:1:15:ever", {.version = "580.65.06"}},
-      {"nvmlSystemGetDriverVersion:1:999", {1980, 2619, 413, 61, ""}},
-      {"nvmlDeviceGetClockInfo:1:15", {0, 2619, 413, 61, "580.65.06"}},
-      {"nvmlDeviceGetClockInfo:2:15", {1980, 0, 413, 61, "580.65.06"}},
-      {"nvmlDeviceGetPowerUsage:1:3", {1980, 2619, 0, 61, "580.65.06"}},
-      {"nvmlDeviceGetTemperature:1:3", {1980, 2619, 413, 0, "580.65.06"}},
+      {"nvmlSystemGetDriverVersion:1:999", {1980, 2619, 413, ""}},
+      {"nvmlDeviceGetClockInfo:1:15", {0, 2619, 413, "580.65.06"}},
+      {"nvmlDeviceGetClockInfo:2:15", {1980, 0, 413, "580.65.06"}},
+      {"nvmlDeviceGetPowerUsage:1:3", {1980, 2619, 0, "580.65.06"}},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     nvml_fake.reset(cases[i].failure);

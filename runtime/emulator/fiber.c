@@ -89,8 +89,3 @@ void ft_fiber_leave(struct ft_fiber *fiber) {
   if (_setjmp(fiber->inside) == 0) _longjmp(fiber->outside, 1);
   finish_switch(fiber->fake_inside, &fiber->outer_stack, &fiber->outer_bytes);
 }
-
-void ft_fiber_reset(struct ft_fiber *fiber) {
-  fiber->begun = false;
-  forget_stack(fiber->stack, fiber->stack_bytes);
-}

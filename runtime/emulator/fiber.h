@@ -31,7 +31,5 @@ void ft_fiber_free(struct ft_fiber *fiber);
 void ft_fiber_enter(struct ft_fiber *fiber);
 /* Called inside: back to who entered. */
 void ft_fiber_leave(struct ft_fiber *fiber);
-/* Called outside: the next entry begins anew, whatever was under way is forgotten. */
-void ft_fiber_reset(struct ft_fiber *fiber);
 
 #endif

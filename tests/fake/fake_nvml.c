@@ -67,10 +67,3 @@ DEFINE(nvmlDeviceGetPowerUsage, (struct device * device, unsigned *milliwatts)) 
   *milliwatts = 412500;
   return 0;
 }
-
-DEFINE(nvmlDeviceGetTemperature, (struct device * device, int sensor, unsigned *celsius)) {
-  FAKE_CALL("nvmlDeviceGetTemperature");
-  if (device != (struct device *)&fake || sensor != 0) abort();
-  *celsius = 61;
-  return 0;
-}
