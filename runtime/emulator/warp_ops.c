@@ -236,11 +236,16 @@ static void mma_tf32(struct ft_warp *warp, int line) {
 
 /* ---- mma of e4m3 ---- */
 
+/* Where accumulator i of a lane is. */
+static float *sum_of_lane(float sums[16][FT_SHORT_SUMS], int lane, int i) {
+  return &sums[lane / 4 + 8 * (i / 2)][lane % 4 * 2 + i % 2];
+}
+
 /* A register holds four depths. As pairs of bytes the operands are laid out as 16-bit elements are,
  * and are checked so. */
 static void mma_e4m3(struct ft_warp *warp, int line) {
-  enum { DEPTH = 32, BYTES = 4 };
-  float a[16][DEPTH], b[8][DEPTH];
+  enum { BYTES = 4, COLUMNS = FT_SHORT_SUMS };
+  float a[16][FT_SHORT_DEPTH], b[FT_SHORT_DEPTH][COLUMNS], sums[16][COLUMNS];
   check_operands(warp, line);
   for (int lane = 0; lane < FE_WARP; lane++) {
     const struct fe_mma *const record = warp->lanes[lane]->record;
@@ -249,17 +254,17 @@ static void mma_e4m3(struct ft_warp *warp, int line) {
       for (int i = 0; i < 4; i++)
         a[g + 8 * (i % 2)][t + 16 * (i / 2) + n] = ft_from_e4m3(record->a[i] >> 8 * n & 0xFF);
       for (int i = 0; i < 2; i++)
-        b[g][t + 16 * i + n] = ft_from_e4m3(*record->b[i] >> 8 * n & 0xFF);
+        b[t + 16 * i + n][g] = ft_from_e4m3(*record->b[i] >> 8 * n & 0xFF);
     }
   }
-  for (int lane = 0; lane < FE_WARP; lane++) {
-    const struct fe_mma *const record = warp->lanes[lane]->record;
-    for (int i = 0; i < 4; i++) {
-      const int row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
-      float products[DEPTH];
-      for (int k = 0; k < DEPTH; k++) products[k] = a[row][k] * b[column][k];
-      record->c[i] = ft_short_sum(record->c[i], products, DEPTH);
-    }
+  for (int n = 0; n < FE_WARP * 4; n++) {
+    const struct fe_mma *const record = warp->lanes[n / 4]->record;
+    *sum_of_lane(sums, n / 4, n % 4) = record->c[n % 4];
+  }
+  for (int row = 0; row < 16; row++) ft_short_sums(sums[row], a[row], b[0], COLUMNS);
+  for (int n = 0; n < FE_WARP * 4; n++) {
+    const struct fe_mma *const record = warp->lanes[n / 4]->record;
+    record->c[n % 4] = *sum_of_lane(sums, n / 4, n % 4);
   }
 }
 

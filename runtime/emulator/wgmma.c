@@ -276,12 +276,11 @@ static void multiply(const struct tiles *restrict tiles, float *restrict sums, i
 }
 
 static void multiply_e4m3(const struct tiles *restrict tiles, float *restrict sums, int columns) {
-  for (int n = 0; n < FT_WGMMA_ROWS * columns; n++) {
-    const float *const a = tiles->a[n / columns];
-    float products[FT_WGMMA_DEPTH_MOST];
-    for (int k = 0; k < FT_WGMMA_DEPTH_MOST; k++) products[k] = a[k] * tiles->b[k][n % columns];
-    sums[n] = ft_short_sum(sums[n], products, FT_WGMMA_DEPTH_MOST);
-  }
+  _Static_assert((int)FT_SHORT_DEPTH == (int)FT_WGMMA_DEPTH_MOST, "a product's depth");
+  for (int row = 0; row < FT_WGMMA_ROWS; row++)
+    for (int first = 0; first < columns; first += FT_SHORT_SUMS)
+      ft_short_sums(sums + row * columns + first, tiles->a[row], &tiles->b[0][first],
+                    FT_WGMMA_COLUMNS_MOST);
 }
 
 static void finish(struct ft_products *products, const struct ft_product *product, int warpgroup,
