@@ -2,9 +2,12 @@
  * in -> out: GPU, problem, config -> verdict; an edit -> folder of templates. */
 #include "tests/emulator_lab.h"
 
+#include <dirent.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "generator/space.h"
@@ -289,22 +292,47 @@ static void write_file(const char *folder, const char *file, const char *text) {
   ck_assert_int_eq(fclose(stream), 0);
 }
 
-static void shell(const char *format, const char *a, const char *b) {
-  char command[512];
-  (void)snprintf(command, sizeof command, format, a, b);
-  ck_assert_msg(system(command) == 0, "failed: %s", command);
+/* The folder `to` gets a link to each entry of `from`. */
+static void link_entries(const char *from, const char *to) {
+  DIR *const folder = opendir(from);
+  ck_assert_msg(folder != NULL, "cannot read %s", from);
+  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    char old[512], new[512];
+    if (entry->d_name[0] == '.') continue;
+    (void)snprintf(old, sizeof old, "%s/%s", from, entry->d_name);
+    (void)snprintf(new, sizeof new, "%s/%s", to, entry->d_name);
+    ck_assert_int_eq(symlink(old, new), 0);
+  }
+  closedir(folder);
 }
 
-static struct planted copy_templates(void) {
-  struct planted planted = {"/tmp/fatune-planted-XXXXXX"};
-  ck_assert_ptr_nonnull(mkdtemp(planted.folder));
-  shell("cp -r '%s/templates/.' '%s'", FATUNE_SOURCE_DIR, planted.folder);
-  return planted;
+/* A folder of links in place of a link to a folder. */
+static void open_link(const char *path) {
+  char from[512];
+  const ssize_t length = readlink(path, from, sizeof from - 1);
+  if (length < 0) return; /* it is a folder of links already */
+  from[length] = '\0';
+  ck_assert_int_eq(unlink(path), 0);
+  ck_assert_int_eq(mkdir(path, 0700), 0);
+  link_entries(from, path);
+}
+
+void emulator_plant_more(const struct planted *planted, const char *file, const char *text) {
+  char path[512];
+  for (const char *end = strchr(file, '/'); end != NULL; end = strchr(end + 1, '/')) {
+    (void)snprintf(path, sizeof path, "%s/%.*s", planted->folder, (int)(end - file), file);
+    open_link(path);
+  }
+  (void)snprintf(path, sizeof path, "%s/%s", planted->folder, file);
+  (void)unlink(path); /* what is written through a link would be written to templates/ */
+  write_file(planted->folder, file, text);
 }
 
 struct planted emulator_plant_file(const char *file, const char *text) {
-  const struct planted planted = copy_templates();
-  write_file(planted.folder, file, text);
+  struct planted planted = {"/tmp/fatune-planted-XXXXXX"};
+  ck_assert_ptr_nonnull(mkdtemp(planted.folder));
+  link_entries(FATUNE_SOURCE_DIR "/templates", planted.folder);
+  emulator_plant_more(&planted, file, text);
   return planted;
 }
 
@@ -324,21 +352,26 @@ void emulator_expect_piece(const char *file, const char *piece, bool once) {
 }
 
 struct planted emulator_plant(const char *file, const char *piece, const char *other) {
-  const struct planted planted = copy_templates();
-  char *const text = read_file(planted.folder, file);
+  char *const text = read_file(FATUNE_SOURCE_DIR "/templates", file);
   char *const at = expect_piece(text, file, piece, true);
   struct ft_text edited = FT_TEXT_INIT;
   ft_text_append(&edited, text, (size_t)(at - text));
   ft_text_add(&edited, "%s%s", other, at + strlen(piece));
   assert_ok(ft_text_status(&edited));
-  write_file(planted.folder, file, edited.data);
+  const struct planted planted = emulator_plant_file(file, edited.data);
   ft_text_free(&edited);
   free(text);
   return planted;
 }
 
+static int remove_one(const char *path, const struct stat *file, int type, struct FTW *place) {
+  (void)file, (void)type, (void)place;
+  return remove(path);
+}
+
 void emulator_unplant(const struct planted *planted) {
-  shell("rm -rf '%s'%s", planted->folder, "");
+  enum { OPEN_FOLDERS = 4 };
+  ck_assert_int_eq(nftw(planted->folder, remove_one, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS), 0);
 }
 
 void emulator_catch(const struct emulator_bug *bug, const struct ft_problem_options *options,

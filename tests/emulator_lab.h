@@ -65,7 +65,8 @@ char *emulator_random_config(fatune_session *session, const struct ft_request *r
 void emulator_random_config_is_right(const char *gpu, const struct ft_problem_options *options);
 char *emulator_request_text(const struct ft_request *request);
 
-/* A copy of templates/ in which one piece of text, there exactly once, is another. */
+/* A folder of links to what templates/ has, in which one piece of text, there exactly once, is
+ * another. */
 struct planted {
   char folder[64];
 };
@@ -88,8 +89,10 @@ void emulator_catch(const struct emulator_bug *bug, const struct ft_problem_opti
 /* Whether a run with the bug fails or is wrong, the first of so many problems by their seeds. */
 bool emulator_sees(const struct planted *planted, const struct ft_problem_options *options,
                    const char *config, int problems);
-/* A copy in which a whole file is another. */
+/* The same in which a whole file is another. */
 struct planted emulator_plant_file(const char *file, const char *text);
+/* One more file of it. Nothing else may write there: a link leads to templates/. */
+void emulator_plant_more(const struct planted *planted, const char *file, const char *text);
 void emulator_unplant(const struct planted *planted);
 /* The line of a file of the copy that holds this text, the first one. */
 int emulator_line_of(const struct planted *planted, const char *file, const char *text);
