@@ -348,6 +348,7 @@ void ft_problem_free(struct ft_problem *problem) {
   ft_answers_free(problem->answers);
   free(problem->o_image);
   free(problem->lse_image);
+  free(problem->again);
   free(problem->o_rows);
   free(problem->lse_rows);
   ft_sequences_free(&problem->sequences);

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "generator/status.h"
@@ -25,6 +26,20 @@ int ft_output_fetch(struct ft_problem *problem, int buffer, unsigned char *to) {
                                                problem->bytes[buffer] + 2 * FT_FENCE_BYTES, NULL),
                           "cuMemcpyDtoHAsync"));
   return ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize");
+}
+
+int ft_output_fetch_again(struct ft_problem *problem, int buffer, const unsigned char **to) {
+  const size_t bytes = problem->bytes[buffer] + 2 * FT_FENCE_BYTES;
+  *to = NULL;
+  if (problem->again_bytes < bytes) {
+    free(problem->again);
+    problem->again = malloc(bytes);
+    problem->again_bytes = problem->again ? bytes : 0;
+  }
+  if (!problem->again) return ft_fail(FT_E_MEMORY, "no memory for a copy of an output");
+  FT_TRY(ft_output_fetch(problem, buffer, problem->again));
+  *to = problem->again;
+  return FT_OK;
 }
 
 bool ft_output_found(struct ft_comparison *comparison, const char *format, ...) {

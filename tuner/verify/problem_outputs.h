@@ -22,6 +22,10 @@ bool ft_output_gaps_written(const struct ft_shape *shape, const void *values, co
 /* Copies the buffer with its fences to host memory, and waits. The context is current. */
 int ft_output_fetch(struct ft_problem *problem, int buffer, unsigned char *to);
 
+/* The same into memory that the problem keeps for outputs of a second run: fresh memory costs as
+ * much as the copy. NULL in *to where there is none. */
+int ft_output_fetch_again(struct ft_problem *problem, int buffer, const unsigned char **to);
+
 /* Checks the fences of the workspace without fetching the rest, which may be as large as the
  * tensors. */
 int ft_output_workspace(struct ft_problem *problem, struct ft_comparison *comparison, bool *broken);

@@ -60,6 +60,8 @@ struct ft_problem {
   int row_count;
   struct ft_answers *answers;
   unsigned char *o_image, *lse_image; /* as the kernel wrote them, fences included */
+  unsigned char *again;               /* an output of a second run, and how many bytes fit */
+  size_t again_bytes;
   void *o_rows;
   float *lse_rows;
   struct ft_gradient_answers *gradient_answers;

@@ -198,15 +198,15 @@ int ft_problem_verify(struct ft_problem *problem, int rows, int threads,
 
 /* Compares O and LSE with those of the run before. Elements that no run writes are equal: both
  * times they hold the poison. */
-static int compare_again(struct ft_problem *problem, unsigned char *again,
-                         struct ft_comparison *comparison) {
+static int compare_again(struct ft_problem *problem, struct ft_comparison *comparison) {
   static const struct {
     int buffer;
     const char *name;
   } outputs[] = {{FT_O, "O"}, {FT_LSE, "LSE"}};
   for (int i = 0; i < (problem->options.want_lse ? 2 : 1); i++) {
     const int buffer = outputs[i].buffer;
-    FT_TRY(ft_output_fetch(problem, buffer, again));
+    const unsigned char *again;
+    FT_TRY(ft_output_fetch_again(problem, buffer, &again));
     const unsigned char *const before = buffer == FT_O ? problem->o_image : problem->lse_image;
     if (memcmp(again, before, problem->bytes[buffer] + 2 * FT_FENCE_BYTES) == 0) continue;
     ft_output_found(comparison, "%s differs from run to run", outputs[i].name);
@@ -216,16 +216,10 @@ static int compare_again(struct ft_problem *problem, unsigned char *again,
 }
 
 static int verify_again(struct ft_problem *problem, struct ft_comparison *comparison) {
-  const size_t o = problem->bytes[FT_O], lse = problem->bytes[FT_LSE];
-  unsigned char *const again = malloc((o > lse ? o : lse) + 2 * FT_FENCE_BYTES);
-  if (!again) return ft_fail(FT_E_MEMORY, "no memory for a copy of the outputs");
-  int status = ft_session_enter(problem->session);
-  if (status == FT_OK) {
-    status = ft_stream_wait(problem->session, NULL);
-    if (status == FT_OK) status = compare_again(problem, again, comparison);
-    ft_session_leave(problem->session);
-  }
-  free(again);
+  FT_TRY(ft_session_enter(problem->session));
+  int status = ft_stream_wait(problem->session, NULL);
+  if (status == FT_OK) status = compare_again(problem, comparison);
+  ft_session_leave(problem->session);
   return status;
 }
 
