@@ -272,6 +272,9 @@ START_TEST(the_second_run_measures_nothing) {
 }
 END_TEST
 
+/* The second candidate is faster than the default, and so it is measured again. */
+enum { TWICE = 1 };
+
 START_TEST(an_equal_image_is_not_measured_twice) {
   struct setting *s = setting_make(FT_EFFORT_QUICK);
   const struct ft_trial *row = NULL;
@@ -280,7 +283,7 @@ START_TEST(an_equal_image_is_not_measured_twice) {
   ck_assert_int_eq(rows_of(s, 3, &row), 1);
   ck_assert_int_eq(row->outcome, FT_OUTCOME_REJECTED);
   ck_assert_ptr_nonnull(strstr(row->reason, "same image as "));
-  ck_assert_int_eq(s->machine->measures, s->candidates.count - 1);
+  ck_assert_int_eq(s->machine->measures, s->candidates.count - 1 + TWICE);
   setting_free(s);
 }
 END_TEST
@@ -296,7 +299,7 @@ START_TEST(serialised_products_are_not_measured) {
   ck_assert_str_eq(row->reason, "ptxas: (C7512) Potential Performance Loss: wgmma.mma_async "
                                 "instructions are serialized due to insufficient register "
                                 "resources");
-  ck_assert_int_eq(s->machine->measures, s->candidates.count - 1);
+  ck_assert_int_eq(s->machine->measures, s->candidates.count - 1 + TWICE);
   setting_free(s);
 }
 END_TEST

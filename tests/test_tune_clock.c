@@ -64,12 +64,33 @@ START_TEST(a_busy_machine_does_not_decide) {
 }
 END_TEST
 
+/* Where all are equal, luck in a screening is no improvement: the search ends when its patience
+ * does, or soon after. */
+START_TEST(luck_does_not_prolong_a_search) {
+  enum { SEARCHES = 20, PATIENCE = 30 };
+  const uint64_t seed = ft_seed_now();
+  int tried = 0;
+  for (int n = 0; n < SEARCHES; n++) {
+    struct setting *s = setting_make(FT_EFFORT_NORMAL);
+    s->machine->random = seed + (uint64_t)n;
+    s->machine->noise = 0.01;
+    for (int i = 0; i < s->candidates.count; i++) s->machine->us[i] = 100;
+    ck_assert_int_eq(search(s), FT_OK);
+    tried += s->summary.tried;
+    setting_free(s);
+  }
+  ck_assert_msg(tried <= SEARCHES * 5 * PATIENCE / 4 + SEARCHES, "%d tried, seed %llu", tried,
+                (unsigned long long)seed);
+}
+END_TEST
+
 Suite *make_tune_clock_suite(void) {
   Suite *const suite = suite_create("tune_clock");
   TCase *const tests = tcase_create("clock");
   tcase_set_timeout(tests, 60);
   tcase_add_loop_test(tests, a_clock_that_changes_is_noticed, 0, sizeof clocks / sizeof *clocks);
   tcase_add_test(tests, a_busy_machine_does_not_decide);
+  tcase_add_test(tests, luck_does_not_prolong_a_search);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -138,12 +138,26 @@ static int load(struct ft_contest *contest, struct ft_entrant *entrant) {
   return rig->load(rig->payload, &entrant->trial.config, &entrant->kernel, &entrant->loaded);
 }
 
-int ft_contest_incumbent(struct ft_contest *contest, struct ft_incumbent *incumbent) {
+/* The incumbent stays until one is clearly faster. The best of many near equals had luck in its
+ * screening: if each of them became what the others' times are scaled by, these would become less
+ * and less. */
+static struct ft_entrant *keep_incumbent(struct ft_contest *contest) {
+  static const double CLEARLY = 0.995;
   struct ft_entrant *const best = best_screened(contest);
+  struct ft_entrant *const kept =
+      contest->incumbent > 0 ? &contest->entrants[contest->incumbent - 1] : NULL;
+  if (!best) return NULL;
+  if (kept && counts(contest, kept) && best->screen_us > CLEARLY * kept->screen_us) return kept;
+  contest->incumbent = (int)(best - contest->entrants) + 1;
+  return best;
+}
+
+int ft_contest_incumbent(struct ft_contest *contest, struct ft_incumbent *incumbent) {
+  struct ft_entrant *const kept = keep_incumbent(contest);
   *incumbent = (struct ft_incumbent){0};
-  if (!best) return FT_OK;
-  FT_TRY(load(contest, best));
-  *incumbent = (struct ft_incumbent){best->loaded, best->screen_us};
+  if (!kept) return FT_OK;
+  FT_TRY(load(contest, kept));
+  *incumbent = (struct ft_incumbent){kept->loaded, kept->screen_us};
   return FT_OK;
 }
 
