@@ -148,6 +148,7 @@ static void push_score(lua_State *state, const struct ft_known_score *score,
   set_boolean(state, "adds_by_key",
               score != NULL && score->has_score && score->exponent.adds_by_key);
   set_boolean(state, "x_grows", score != NULL && score->exponent.x_grows);
+  set_boolean(state, "fades", score != NULL && ft_score_fades(score));
   set_boolean(state, "has_key_slope", score != NULL && score->exponent.key_slope != 0);
   set_boolean(state, "has_key_terms", score != NULL && score->exponent.key_term != 0);
   const bool slope_varies = score != NULL && score->slope_varies;

@@ -361,14 +361,14 @@ FATUNE_API const char *fatune_plan_config(const fatune_plan *plan);
 FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
 
 /* Bytes of arguments.workspace, for runs of the request's batch, heads and lengths. None grows with
- * seqlen_q times seqlen_k. A forward takes none. With split_keys in its config it takes O and LSE
- * in fp32 of at most 4 parts of a tile's rows for each block that the GPU runs at once; without a
- * workspace it divides nothing. With v_by_columns it takes what V does, in whole steps. A ragged
- * forward takes 512, and 32 for each of (rows of Q / rows of a tile + sequences); with split_keys
- * 36, by rows of up to 64 heads. A backward takes at most 4 (head_dim + 11) for each row of Q,
- * seqlen_q rounded up to whole tiles (or blocks of the mask); if deterministic, where all queries
- * see the same keys, 8 (head_dim + 10). A block mask adds dK and dV in fp32 of two key tiles for
- * each block; ragged sequences a tile each and the list. */
+ * seqlen_q times seqlen_k. A forward takes none; with split_keys in its config O and LSE in fp32 of
+ * at most 4 parts of a tile's rows for each block that the GPU runs at once, with skip_far 32 for
+ * each head of Q and K; without a workspace it does neither. With v_by_columns it takes what V
+ * does, in whole steps. A ragged forward takes 512, and 32 for each of (rows of Q / rows of a tile
+ * + sequences); with split_keys 36, by rows of up to 64 heads. A backward takes at most 4 (head_dim
+ * + 11) for each row of Q, seqlen_q rounded up to whole tiles (or blocks of the mask); if
+ * deterministic, where all queries see the same keys, 8 (head_dim + 10). A block mask adds dK and
+ * dV in fp32 of two key tiles for each block; ragged sequences a tile each and the list. */
 FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in

@@ -17,7 +17,7 @@
 #include "runtime/launch_tensors.h"
 #include "runtime/map_cache.h"
 
-enum { FT_KERNELS_MOST = 4 };
+enum { FT_KERNELS_MOST = 5 };
 
 /* What is fixed for all runs of a plan. */
 struct ft_launch_plan {

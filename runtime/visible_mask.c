@@ -7,6 +7,7 @@
 #include "generator/families/block_mask.h"
 #include "generator/status.h"
 #include "runtime/emulator/driver_module.h"
+#include "runtime/families/block_mask.h"
 #include "runtime/launch_score.h"
 #include "runtime/mask.h"
 #include "runtime/own_kernels.h"
@@ -281,7 +282,7 @@ int fatune_mask_update(fatune_mask *mask, const fatune_captured *captured, int c
   arguments.captured_count = captured_count;
   FT_TRY(ft_score_arguments_read(&params.score, &unused, &plan, &made->run, &arguments, 0));
   count_blocks(grids, &params, made->kernel->source.budget.threads);
-  for (int n = 0; n < FT_KERNELS_MOST; n++) {
+  for (int n = 0; n < ft_block_mask_launch.kernel_count; n++) {
     if (driver->emulated) tell_emulator(mask, &params);
     FT_TRY(ft_own_kernel_launch(made->kernel, n, grids[n], 0, &params, driver, stream));
   }

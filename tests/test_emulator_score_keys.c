@@ -1,16 +1,25 @@
-/* test_emulator_score_keys.c: scores of which the products add what is of a key (keys_in_product).
+/* test_emulator_score_keys.c: scores of which the products add what is of a key (keys_in_product),
+ * or that leave keys out which are far from the query (skip_far).
  * in -> out: score functions, given ones and random sums, requests, configs -> every row against
  * float64; bugs planted into the terms -> all seen. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "runtime/session.h"
 #include "tests/emulator_lab.h"
 #include "tests/suites.h"
+#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_parts.h"
 
 #define CONFIG(m, n, q, more)                                                                      \
   "wgmma_forward block_m=" #m " block_n=" #n " stages=2 q_stages=" #q                              \
   " integer_max=1 lazy_rescale=1 keys_in_product=1 " more
 #define TURNS CONFIG(128, 64, 2, "overlap_tiles=1 pingpong=1")
+#define NEAR  CONFIG(128, 64, 2, "overlap_tiles=1 pingpong=1 skip_far=1")
+#define NEAR_EACH(m, n, q, more)                                                                   \
+  "wgmma_forward block_m=" #m " block_n=" #n " stages=2 q_stages=" #q                              \
+  " integer_max=1 lazy_rescale=1 skip_far=1 " more
 
 static const char sides[] = "local slope = tensor('slope', 'fp32', heads)\n"
                             "score = s - (abs(slope(h)) + 0.1) * abs(i + nk - nq - j)";
@@ -18,6 +27,10 @@ static const char rising[] = "score = 2 * s - 0.3 * abs(j - i) + 0.4 * i";
 static const char leaning[] = "score = s - 0.25 * abs(i - j) + 0.125 * (j - i)";
 /* P of most steps is 0; but for some keys far from the query. */
 static const char steep[] = "score = s - 0.8 * abs(i + nk - nq - j)";
+static const char steeper[] = "local slope = tensor('slope', 'fp32', heads)\n"
+                              "score = s - (abs(slope(h)) + 4) * abs(i + nk - nq - j)";
+static const char one_sided[] = "score = s - 3 * abs(j - i - 0.5) + 2.95 * (j - i)";
+static const char away[] = "score = s - 2.5 * abs(i - 40 - j) - 0.5 * i";
 static const char islands[] =
     "local bias = tensor('bias', 'fp32', nk)\n"
     "score = s - 0.8 * abs(i + nk - nq - j) + bias(j) + where(j % 193 == 60, 100, 0)";
@@ -63,6 +76,23 @@ static const struct {
     {islands, "bf16 d16 hq2 nq300 nk700 window", CONFIG(128, 80, 2, "ascending_keys=1"), 0},
     {islands, "bf16 d16 hq2 nq300 nk700 mask=128x64@0.6", TURNS, 0},
     {islands, "bf16 d16 hq2 b3 nq700 nk700 ragged", TURNS, 0},
+    {steeper, "bf16 d16 hq4 b2 nq500 nk500", NEAR, 0},
+    {steeper, "fp16 d64 hq4 hkv2 b2 nq300 nk700", NEAR_EACH(192, 64, 1, "direct_store=1"), 0},
+    {steeper, "bf16 d72 hq2 nq700 nk300", NEAR_EACH(64, 80, 2, ""), 0},
+    {steeper, "bf16 d128 hq2 nq300 nk700 causal",
+     NEAR_EACH(128, 128, 2, "overlap_tiles=1 pingpong=1"), 0},
+    {steeper, "bf16 d16 hq2 nq600 nk200 causal", NEAR, 0},
+    {steeper, "bf16 d256 dv64 hq2 nq200 nk600 causal=top-left", NEAR_EACH(128, 64, 1, ""), 0},
+    {steeper, "bf16 d16 hq2 nq500 nk500 dropout", NEAR, 0},
+    {steeper, "bf16 d16 hq2 nq300 nk500", NEAR, 1e-44},
+    {steeper, "bf16 d16 hq2 nq300 nk500", NEAR, 20},
+    {steeper, "bf16 d16 hq2 nq300 nk500 causal", NEAR, 1e30},
+    {steep, "bf16 d16 hq2 nq300 nk900", NEAR, 0},
+    {one_sided, "bf16 d16 hq2 nq300 nk900", NEAR, 0},
+    {one_sided, "bf16 d16 hq2 nq300 nk900 causal", NEAR, 0},
+    {away, "bf16 d16 hq2 nq300 nk600", NEAR, 0},
+    {islands, "bf16 d16 hq2 nq300 nk700", NEAR, 0},
+    {hidden, "bf16 d64 hq2 nq200 nk264", NEAR, 0},
     {rising, "bf16 d64 hq2 nq300 nk384", CONFIG(192, 96, 1, "overlap_tiles=1 direct_store=1"), 0},
     {leaning, "bf16 d64 hq2 nq200 nk240", CONFIG(128, 80, 2, "ascending_keys=1"), 0},
     {of_keys, "fp16 d64 hq4 hkv2 b2 nq200 nk264", TURNS, 0},
@@ -99,6 +129,62 @@ START_TEST(every_row_is_right) {
 }
 END_TEST
 
+/* ---- keys that are left out ---- */
+
+enum { FAR_ROWS = 400, FAR_COLUMNS = 16, FAR_HEADS = 2, FAR_ELEMENTS = FAR_ROWS * FAR_COLUMNS };
+
+/* O and LSE of a problem in which one element of Q or K is another. */
+struct far_result {
+  uint16_t o[FAR_HEADS * FAR_ELEMENTS];
+  float lse[FAR_HEADS * FAR_ROWS];
+};
+
+static void run_far(struct far_result *result, fatune_session *session,
+                    const struct ft_problem_options *options, const char *config, int tensor,
+                    int row, uint16_t bits) {
+  struct ft_problem *problem;
+  ck_assert_msg(ft_problem_make(&problem, session, options) == FT_OK, "%s", ft_detail());
+  char *const words = emulator_request_text(&options->request);
+  fatune_plan *const plan = emulator_plan(session, words, config);
+  const struct ft_driver *const driver = &session->driver;
+  const cu_address at = problem->data[tensor] + (cu_address)(row * FAR_COLUMNS + 3) * sizeof bits;
+  ck_assert_int_eq(driver->copy_to_device(at, &bits, sizeof bits, NULL), 0);
+  ck_assert_msg(ft_problem_fit(problem, plan) == FT_OK, "%s", ft_detail());
+  ck_assert_msg(fatune_plan_run(plan, ft_problem_arguments(problem), NULL) == FT_OK, "%s",
+                ft_detail());
+  ck_assert_int_eq(driver->copy_to_host(result->o, problem->data[FT_O], sizeof result->o, NULL), 0);
+  ck_assert_int_eq(
+      driver->copy_to_host(result->lse, problem->data[FT_LSE], sizeof result->lse, NULL), 0);
+  free(words);
+  fatune_plan_free(plan);
+  ft_problem_free(problem);
+}
+
+/* Whatever is in Q and K, O and LSE have the same bits with and without the keys that are left out. */
+START_TEST(far_keys_change_no_bit) {
+  enum { LARGE = 0x4496, INFINITE = 0x7F80, LOWEST = 0xFF80, NOT_A_NUMBER = 0x7FC0 }; /* 1200 */
+  static const struct {
+    int tensor, row;
+    uint16_t bits;
+  } odd[] = {{FT_K, 0, 0},        {FT_K, 7, LARGE},          {FT_K, 399, LARGE},
+             {FT_Q, 390, LARGE},  {FT_Q, 0, LARGE},          {FT_K, 5, INFINITE},
+             {FT_K, 398, LOWEST}, {FT_K, 399, NOT_A_NUMBER}, {FT_Q, 200, NOT_A_NUMBER},
+             {FT_Q, 3, INFINITE}};
+  static struct far_result results[2];
+  const bool causal = _i % 2;
+  fatune_session *const session = emulator_open("h200", NULL);
+  struct ft_problem_options options =
+      emulator_options(causal ? "forward bf16 d16 hq2 nq400 causal" : "forward bf16 d16 hq2 nq400",
+                       FT_LAYOUT_BHSD, emulator_seed());
+  ck_assert_int_eq(fatune_score_add(&options.request.score, session, "some", steeper), FT_OK);
+  const int n = _i / 2;
+  run_far(&results[0], session, &options, TURNS, odd[n].tensor, odd[n].row, odd[n].bits);
+  run_far(&results[1], session, &options, NEAR, odd[n].tensor, odd[n].row, odd[n].bits);
+  ck_assert_int_eq(memcmp(&results[0], &results[1], sizeof results[0]), 0);
+  fatune_session_close(session);
+}
+END_TEST
+
 /* ---- random sums ---- */
 
 /* What a sum has besides: of each some, and the one that gives it its kind. */
@@ -124,9 +210,11 @@ START_TEST(random_sums_are_right) {
   for (size_t i = 0; i < EMULATOR_COUNT(pieces); i++)
     if (below(3) == 0) strcat(text, pieces[i]);
   if (below(4) == 0) strcat(text, "\nvisible = (3 * i + j) % 5 ~= 0");
-  const char *const request = requests[below((int)EMULATOR_COUNT(requests))];
+  const int dense = 2, number = below((int)EMULATOR_COUNT(requests));
+  const char *const request = requests[number];
+  const bool is_near = strstr(text, "abs(") != NULL && number < dense && below(2) == 0;
   struct emulator_run run;
-  run_keys(&run, NULL, text, request, TURNS, 0);
+  run_keys(&run, NULL, text, request, is_near ? NEAR : TURNS, 0);
   char name[1200];
   (void)snprintf(name, sizeof name, "%s: %s", request, text);
   emulator_expect_right(name, &run);
@@ -138,12 +226,19 @@ END_TEST
 
 #define KEYS  "parts/score_keys.cu.in"
 #define STEPS "parts/consumer_steps.cu.in"
+#define FAR_KEYS "parts/near_keys.cu.in"
 #define WHOLE "bf16 d64 hq2 nq200 nk256"
 
 static const struct {
   bool is_fault; /* of the kernel; else the result is wrong */
   const char *name, *text, *file, *piece, *other;
 } bugs[] = {
+    {false, "keys that are near are left out", steeper, FAR_KEYS, "FAR_BELOW = 128.f + P_LIMIT",
+     "FAR_BELOW = -100.f"},
+    {false, "q . k is taken for 0", steeper, FAR_KEYS, "const float spread = 2.02f",
+     "const float spread = -99.f"},
+    {false, "the other side's slope", one_sided, FAR_KEYS,
+     "reach_of(spread, -$(score.x_grows and \"above\"", "reach_of(spread, $(score.x_grows and \"below\""},
     {true, "terms are read before all are stored", of_keys, STEPS,
      "  if (HAS_KEY_TERMS) barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);",
      "  if (false) {}"},
@@ -182,7 +277,8 @@ START_TEST(bugs_are_seen) {
   const struct planted planted =
       emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
   struct emulator_run run;
-  run_keys(&run, planted.folder, bugs[number].text, WHOLE, TURNS, 0);
+  const bool is_near = strcmp(bugs[number].file, FAR_KEYS) == 0;
+  run_keys(&run, planted.folder, bugs[number].text, WHOLE, is_near ? NEAR : TURNS, 0);
   emulator_expect_caught(bugs[number].name, &run, bugs[number].is_fault);
   emulator_run_free(&run);
   emulator_unplant(&planted);
@@ -195,11 +291,12 @@ START_TEST(every_bug_can_be_planted) {
 END_TEST
 
 Suite *make_emulator_score_keys_suite(void) {
-  enum { SUMS = 6 };
+  enum { SUMS = 6, FAR_CASES = 2 * 10 };
   Suite *const suite = suite_create("emulator_score_keys");
   TCase *const tests = tcase_create("keys");
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
+  tcase_add_loop_test(tests, far_keys_change_no_bit, 0, FAR_CASES);
   tcase_add_loop_test(tests, random_sums_are_right, 0, SUMS);
   tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));

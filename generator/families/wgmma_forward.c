@@ -281,6 +281,17 @@ static bool keys_in_product(const struct ft_rule_case *of) {
           !knobs(of)->pack_gqa && !knobs(of)->score_in_smem);
 }
 
+/* The keys nearest to a query must be among those that it sees. The workspace has no other tenant,
+ * and blocks that share K and V walk in step. */
+static bool skip_far(const struct ft_rule_case *of) {
+  const struct ft_request *const request = of->request;
+  return !knobs(of)->skip_far ||
+         (ft_score_kind_of(request->score) == FT_SCORE_SIDES && request->dtype != FT_E4M3 &&
+          !request->ragged && request->pages == 0 && request->mask_rows == 0 &&
+          !ft_hides_first_keys(request) && !knobs(of)->pack_gqa && !knobs(of)->split_keys &&
+          !knobs(of)->multicast && !knobs(of)->ascending_keys);
+}
+
 /* A list is of whole tiles of single heads, or, where K and V lie in pages, of walks that blocks
  * share the steps of. */
 static bool ragged(const struct ft_rule_case *of) {
@@ -408,6 +419,12 @@ static const struct ft_rule rules[] = {
      "a score that adds to s what is of a key, or a factor of |query - key|, may do so by the "
      "products of 16-bit types, where tiles are of one head",
      READS(keys_in_product) | READS(pack_gqa) | READS(score_in_smem)},
+    {"skip-far", FT_CANNOT_RUN, skip_far,
+     "keys far from the query are left out where a score has a factor of |query - key|, operands "
+     "have 16 bits, tiles are of one head, neither masked nor ragged nor in pages, and each block "
+     "walks down a whole walk of its own",
+     READS(skip_far) | READS(pack_gqa) | READS(split_keys) | READS(multicast) |
+         READS(ascending_keys)},
     {"ragged", FT_CANNOT_RUN, ragged,
      "of sequences of different lengths heads are packed and keys divided up only where K and V "
      "are "

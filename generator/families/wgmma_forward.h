@@ -29,6 +29,9 @@
        "2: by TMA, where it reads rows of a tensor")                                               \
   KNOB(keys_in_product, (0, 1), 0, 1,                                                              \
        "1: what a score adds for each key is a part of Q K^T, whose depth is 16 larger")           \
+  KNOB(skip_far, (0, 1), 0, 1,                                                                     \
+       "1: keys so far from the query that a score makes their P 0 are left out; a kernel before " \
+       "this one finds the largest norms of Q and K")                                              \
   KNOB(direct_store, (0, 1), 0, 1,                                                                 \
        "1: O is stored from registers; 0: through shared memory by TMA")                           \
   KNOB(ascending_keys, (0, 1), 0, 1,                                                               \
@@ -43,6 +46,10 @@
   KNOB(v_by_columns, (0, 1), 0, 1,                                                                 \
        "of e4m3, 1: a kernel before this one turns V around, once; 0: each block does, at each "   \
        "step")
+
+/* With skip_far the first kernel finds the largest norm of each part of a head's rows:
+ * templates/parts/near_keys.cu.in. */
+enum { FT_NORM_PARTS = 8, FT_NORM_WARPS = 8 };
 
 /* Dense, per multiprocessor: data sheets of the H100. */
 enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
@@ -88,6 +95,10 @@ bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_
 /* Adapts the default config of a request with a score function to at most 2048 queries and keys.
  * Any other request keeps its config. */
 void ft_wgmma_forward_few_scored(const struct ft_request *request, const struct ft_arch *arch,
+                                 struct ft_config *config);
+
+/* Of one whose score makes P of keys far from the query 0 it leaves those out, where that pays. */
+void ft_wgmma_forward_far_scored(const struct ft_request *request, const struct ft_arch *arch,
                                  struct ft_config *config);
 
 /* The default of a small problem. false: the request is no small problem, or one that was not

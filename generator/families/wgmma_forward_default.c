@@ -494,5 +494,6 @@ bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_
   alone_where_long(request, arch, config);
   divide_longest(request, arch, config);
   turn_values(request, arch, config);
+  ft_wgmma_forward_far_scored(request, arch, config);
   return true;
 }

@@ -1,4 +1,5 @@
-/* wgmma_forward_scored.c: the default config of forwards with score functions over few keys.
+/* wgmma_forward_scored.c: the default config of forwards with score functions over few keys, and of
+ * those that leave out keys far from the query.
  * in -> out: request + arch + config -> config.
  *
  * The favourites are those of 4096 keys and more. What is here was measured on an H200, 512, 1024
@@ -63,4 +64,25 @@ void ft_wgmma_forward_few_scored(const struct ft_request *request, const struct 
   if (head_dim > 80 && head_dim <= 128) fit_128(request, &knobs_of);
   const struct ft_config few = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
   if (ft_config_is_legal(&few, request, arch)) *config = few;
+}
+
+/* ALiBi leaves keys out where that saves more than it costs to find the largest norms of Q and K:
+ * the more keys there are, the more of them are far. At d128 warpgroups take no turns then. */
+void ft_wgmma_forward_far_scored(const struct ft_request *request, const struct ft_arch *arch,
+                                 struct ft_config *config) {
+  enum { LEAST = 2048 };
+  const int head_dim = max_int(request->head_dim, request->head_dim_v);
+  if (ft_dtype_bytes(request->dtype) != 2 || request->seqlen_q < LEAST ||
+      request->seqlen_k < LEAST || ft_score_kind_of(request->score) != FT_SCORE_SIDES)
+    return;
+  struct ft_wgmma_forward_knobs knobs_of = *ft_wgmma_forward_knobs(config);
+  knobs_of.skip_far = 1;
+  knobs_of.keys_in_product = 1;
+  if (head_dim > 64 && !ft_visibility_varies(request)) knobs_of.pingpong = 0;
+  for (; knobs_of.keys_in_product >= 0; --knobs_of.keys_in_product) {
+    const struct ft_config far = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
+    if (!ft_wgmma_forward_fits(request, arch, &far)) continue;
+    *config = far;
+    return;
+  }
 }

@@ -193,13 +193,39 @@ static double steps_taken(const struct ft_request *request, struct ft_tiling til
   return own + SKIPPED_STEP * (steps - own);
 }
 
+/* The share of a walk's steps whose keys are near enough to the queries, as for ALiBi with 8 heads,
+ * whose slopes are 1/2 to 1/256, and q . k of normal numbers. */
+static double near_share(const struct ft_request *request) {
+  enum { HEADS = 8, REACH = 130 }; /* keys, with a slope of 1 */
+  double sum = 0;
+  for (int head = 1; head <= HEADS; ++head) {
+    const double reach = fmin(1, ldexp(REACH, head) / fmax(1, (double)request->seqlen_k));
+    sum += reach * (2 - reach); /* of both sides of a query */
+  }
+  return sum / HEADS;
+}
+
+/* Of the kernel that finds the largest norms of Q and K. */
+static double norms_us(const struct ft_request *request, const struct ft_arch *arch) {
+  static const double LAUNCH = 3, OF_DRAM = 1.3; /* us; time over that of the bytes alone */
+  const double rows = (double)request->heads_q * (double)request->seqlen_q +
+                      (double)request->heads_kv * (double)request->seqlen_k;
+  const double columns = request->head_dim * ft_dtype_bytes(request->dtype);
+  const double bytes = rows * (double)request->batch * columns;
+  return LAUNCH + OF_DRAM * bytes / ft_dram_bytes_per_us(arch);
+}
+
 static struct tiles tiles_of(const struct ft_request *request, const struct ft_arch *arch,
                              const struct ft_config *config, const struct ft_budget *budget) {
   const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(config);
   const struct ft_pack pack = ft_pack_of(config, request);
   const int packed = 1 << pack.bits;
   const struct ft_tiling tiling = {k->block_m, k->block_n, packed};
-  const struct ft_walk walk = ft_walk_of_queries(request, tiling);
+  struct ft_walk walk = ft_walk_of_queries(request, tiling);
+  if (k->skip_far) {
+    walk.mean *= near_share(request);
+    walk.longest *= near_share(request);
+  }
   struct tiles tiles = {
       .walk = walk,
       .steps = steps_taken(request, tiling, walk.mean),
@@ -320,7 +346,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double cycles = ft_cycles_of_uneven(request, busiest, longest);
   const double us = (cycles + (k->split_keys > 1 ? 0 : BEGIN)) / cycles_per_us;
   prediction.us = fmax(us * factor_of_choices(request, k, &budget, step.all), prediction.dram_us) +
-                  tiles.merge_us;
+                  tiles.merge_us + (k->skip_far ? norms_us(request, arch) : 0);
   return prediction;
 }
 

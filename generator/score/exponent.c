@@ -98,6 +98,17 @@ static bool split_position(struct sum *sum, int x, int *first, int *sign) {
   return true;
 }
 
+/* Whether x is + or - the query, and what is of the head or has j. */
+static bool follows_query(struct sum *sum, int x) {
+  if (++sum->steps > STEPS_MOST || !depends_on(sum, x, FT_SYMBOL_I)) return false;
+  if (is(sum, x, FT_OP_FLOAT)) return is(sum, operand(sum, x, 0), FT_OP_SYMBOL);
+  if (is(sum, x, FT_OP_NEG)) return follows_query(sum, operand(sum, x, 0));
+  if (!is(sum, x, FT_OP_ADD) && !is(sum, x, FT_OP_SUB)) return false;
+  const int a = operand(sum, x, 0), b = operand(sum, x, 1);
+  const bool in_a = depends_on(sum, a, FT_SYMBOL_I);
+  return in_a != depends_on(sum, b, FT_SYMBOL_I) && follows_query(sum, in_a ? a : b);
+}
+
 /* Adds factor x position. The position is that of the step's first key plus the distance from it,
  * and each of the two has a term of its own. */
 static void add_position(struct sum *sum, int first, int sign, int factor) {
@@ -276,6 +287,8 @@ int ft_score_exponent(struct ft_score *score, int lowered_score, struct ft_expon
     if (exponent->has_sides) {
       exponent->adds_by_key = by_key;
       exponent->x_grows = sign > 0;
+      exponent->fades = by_key && sided.columns == 0 && general.columns == 0 &&
+                        follows_query(&sided, sided.absolute);
     }
   }
   exponent->reads_keys = general.columns != 0 && general.elements == 0;

@@ -16,6 +16,9 @@ struct ft_exponent {
   bool has_sides;
   int sided, first_x;
   bool x_grows; /* x grows from key to key, and does not fall */
+  /* Such a score is q . k times a factor of the head and what is of the row and, times another
+   * factor of the head, |x|, and from query to query x grows or falls by 1. */
+  bool fades;
   /* Where there is a tanh or a sigmoid of s, and one only: its node, 1 / (1 + 2^-argument), and the
    * argument. */
   bool has_sigmoid;

@@ -44,6 +44,11 @@ struct ft_known_score {
       gradients[FT_GRADIENTS_MOST]; /* by the bit of ft_request.score_gradients */
 };
 
+/* Whether the score is largest near the query, and nothing hides keys there. */
+static inline bool ft_score_fades(const struct ft_known_score *known) {
+  return known->has_score && !known->has_visible && known->exponent.fades;
+}
+
 struct ft_score_registry {
   struct ft_known_score **rows; /* owned */
   int count;

@@ -49,7 +49,7 @@ static int64_t remainder_heads(const struct ft_forward_params *params,
   return ft_shares_remainder(&shares);
 }
 
-enum { LIST, TURN, MAIN, MERGE, KERNELS };
+enum { LIST, TURN, NORMS, MAIN, MERGE, KERNELS };
 
 /* With e4m3 the factors of Q, K and V stand before it. */
 static struct ft_tiled_forward_params *tiled_of(struct ft_launch *launch) {
@@ -125,6 +125,36 @@ static int prepare_values(struct ft_launch *launch, const struct ft_run *run,
   return FT_OK;
 }
 
+/* ---- the largest norms of Q and K ---- */
+
+static bool skips_far(const struct ft_launch_plan *plan) {
+  return ft_wgmma_forward_knobs(plan->config)->skip_far && plan->score != NULL &&
+         ft_score_fades(plan->score);
+}
+
+/* Parts of the rows of all heads of Q and K. */
+static int64_t norms(const struct ft_run *run) {
+  return FT_NORM_PARTS * run->batch * (run->heads_q + run->heads_kv);
+}
+
+/* They lie in the workspace. Without one no keys are left out. */
+static int prepare_norms(struct ft_launch *launch, const struct ft_run *run,
+                         const fatune_arguments *arguments) {
+  enum { ALIGNMENT = 256, WARP = 32 };
+  const uint64_t workspace = (uintptr_t)arguments->workspace;
+  if (workspace % ALIGNMENT != 0)
+    return ft_fail(FT_E_ARGUMENT, "arguments.workspace is %p; allowed: NULL, or a multiple of 256",
+                   arguments->workspace);
+  const bool counts = norms(run) < INT32_MAX;
+  tiled_of(launch)->rest.parts.o = counts ? workspace : 0;
+  if (workspace != 0 && counts)
+    launch->kernels[NORMS] =
+        (struct ft_launch_kernel){.grid = (unsigned)norms(run),
+                                  .threads = FT_NORM_WARPS * WARP,
+                                  .smem_bytes = FT_NORM_WARPS * (int)sizeof(float)};
+  return FT_OK;
+}
+
 static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) {
   const struct ft_launch_plan *const plan = launch->plan;
   struct ft_forward_params *const params = &tiled_of(launch)->rest;
@@ -138,8 +168,10 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   const int64_t resident = multiprocessors_of(plan, arguments);
   int64_t units = tiles;
   launch->kernels[LIST] = ft_ragged_list(&params->ragged);
-  launch->kernels[TURN] = launch->kernels[MERGE] = (struct ft_launch_kernel){0};
+  launch->kernels[TURN] = launch->kernels[NORMS] = (struct ft_launch_kernel){0};
+  launch->kernels[MERGE] = (struct ft_launch_kernel){0};
   if (turns_values(plan)) FT_TRY(prepare_values(launch, &run, arguments));
+  if (skips_far(plan)) FT_TRY(prepare_norms(launch, &run, arguments));
   if (splits(plan)) {
     struct ft_walks walks = walks_of(plan);
     FT_TRY(ft_forward_divide(params, plan, &run, arguments, &walks, &units));
@@ -154,7 +186,8 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   launch->kernels[MAIN] = (struct ft_launch_kernel){.grid = (unsigned)blocks,
                                                     .threads = plan->budget->threads,
                                                     .smem_bytes = plan->budget->smem_bytes,
-                                                    .early = turns_values(plan)};
+                                                    .early = launch->kernels[TURN].grid > 0 ||
+                                                             launch->kernels[NORMS].grid > 0};
   return FT_OK;
 }
 
@@ -164,6 +197,12 @@ static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *
     struct ft_run run;
     FT_TRY(ft_run_read_lengths(&run, plan->request, arguments));
     *bytes = (size_t)(value_tiles(plan, &run) * tile_bytes(plan));
+    return FT_OK;
+  }
+  if (skips_far(plan)) {
+    struct ft_run run;
+    FT_TRY(ft_run_read_lengths(&run, plan->request, arguments));
+    *bytes = (size_t)norms(&run) * sizeof(float);
     return FT_OK;
   }
   if (!splits(plan)) return ft_forward_list_bytes(plan, arguments, bytes);
@@ -272,6 +311,13 @@ static void describe_values(const struct ft_launch *launch, int kernel,
   columns->writable = kernel == TURN;
 }
 
+static void describe_norms(const struct ft_launch *launch, int kernel,
+                           struct ft_launch_tensors *tensors) {
+  const uint64_t address = launch->argument.tiled_forward.rest.parts.o;
+  if (address == 0) return;
+  ft_add_work(tensors, "norms", address, launch->kernels[NORMS].grid, 1)->writable = kernel == NORMS;
+}
+
 static void describe(const struct ft_launch *launch, int kernel,
                      struct ft_launch_tensors *tensors) {
   const bool descaled = launch->plan->request->dtype == FT_E4M3;
@@ -284,6 +330,7 @@ static void describe(const struct ft_launch *launch, int kernel,
                                  params->sequence.batch, launch->plan->request->descale_rows,
                                  tensors);
   if (turns_values(launch->plan)) describe_values(launch, kernel, tensors);
+  if (skips_far(launch->plan)) describe_norms(launch, kernel, tensors);
   if (splits(launch->plan))
     ft_forward_describe_parts(params, launch->plan->request->head_dim_v, kernel == MAIN, tensors);
 }
@@ -291,11 +338,13 @@ static void describe(const struct ft_launch *launch, int kernel,
 const struct ft_launch_family ft_wgmma_forward_launch = {.family = &ft_wgmma_forward_family,
                                                          .entries = {[LIST] = FT_ENTRY_WORK_LIST,
                                                                      [TURN] = FT_ENTRY_TURN,
+                                                                     [NORMS] = FT_ENTRY_PREPARE,
                                                                      [MAIN] = FT_ENTRY,
                                                                      [MERGE] = FT_ENTRY_MERGE},
                                                          .kernel_count = KERNELS,
                                                          .optional =
-                                                             1u << LIST | 1u << TURN | 1u << MERGE,
+                                                             1u << LIST | 1u << TURN |
+                                                             1u << NORMS | 1u << MERGE,
                                                          .main = MAIN,
                                                          .prepare = prepare,
                                                          .map_tensors = map_tensors,
