@@ -96,6 +96,18 @@ static int read_dim(struct ft_arg_captured *to, const struct ft_score_tensor *te
   return FT_OK;
 }
 
+/* Where it has fewer dimensions than the score has indices for it, the last extents are 0. */
+static int check_dims(const struct ft_score *score, const struct ft_score_tensor *tensor,
+                      const fatune_captured *given) {
+  int dims = 0;
+  for (int dim = 0; dim < FT_SCORE_DIMS; ++dim)
+    if (given->extents[dim] != 0) dims = dim + 1;
+  if (dims == 0 || dims >= tensor->dims) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT,
+                 "arguments.captured: '%s' has %d dimension%s; score %s reads it by %d indices",
+                 tensor->name, dims, dims > 1 ? "s" : "", score->name, tensor->dims);
+}
+
 static int read_tensor(uint64_t *to, const struct ft_score *score, int number,
                        const struct ft_score_inputs *sizes, const fatune_arguments *arguments) {
   const struct ft_score_tensor *const tensor = &score->tensors[number];
@@ -103,6 +115,7 @@ static int read_tensor(uint64_t *to, const struct ft_score *score, int number,
   if (given == NULL) return missing(score, "tensor", tensor->name);
   const uint64_t bytes = (uint64_t)ft_captured_dtype_bytes(tensor->dtype);
   struct ft_arg_captured captured = {.data = (uint64_t)(uintptr_t)given->data};
+  FT_TRY(check_dims(score, tensor, given));
   for (int dim = 0; dim < tensor->dims; ++dim)
     FT_TRY(read_dim(&captured, tensor, dim, given,
                     ft_score_size(&score->expression, tensor->extents[dim], sizes)));
