@@ -3,10 +3,24 @@
 #include "generator/lua_limits.h"
 
 #include <lauxlib.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 enum { INSTRUCTIONS = 50 * 1000 * 1000, SECONDS = 5, HOOK_STEP = 1000, LARGE_WORK = 10000 };
+
+/* Lua itself tells no place of such an error. Asking where it runs takes no memory. */
+static void note_place(struct ft_lua_limits *limits) {
+  lua_Debug running;
+  for (int level = 0; limits->state != NULL && lua_getstack(limits->state, level, &running);
+       ++level) {
+    lua_getinfo(limits->state, "Sl", &running);
+    if (running.currentline <= 0) continue;
+    (void)snprintf(limits->place, sizeof limits->place, "%s:%d: ", running.short_src,
+                   running.currentline);
+    return;
+  }
+}
 
 /* A block is bounded, too: what one instruction does to a string takes the longer the longer it is.
  */
@@ -19,8 +33,10 @@ static void *limited_alloc(void *payload, void *block, size_t old_size, size_t n
     return NULL;
   }
   if (new_size > old_size &&
-      (new_size > FT_LUA_BLOCK || new_size - old_size > (size_t)FT_LUA_MEMORY - limits->bytes))
+      (new_size > FT_LUA_BLOCK || new_size - old_size > (size_t)FT_LUA_MEMORY - limits->bytes)) {
+    note_place(limits);
     return NULL;
+  }
   void *const moved = realloc(block, new_size);
   if (moved != NULL) limits->bytes = limits->bytes - old_size + new_size;
   return moved;
@@ -75,6 +91,7 @@ void ft_lua_limits_begin(lua_State *state) {
   limits->instructions = 0;
   limits->begin = cpu_seconds();
   limits->passed = false;
+  limits->place[0] = '\0';
   lua_sethook(state, count_instructions, LUA_MASKCOUNT, HOOK_STEP);
 }
 
@@ -83,6 +100,7 @@ lua_State *ft_lua_limits_open(struct ft_lua_limits *limits) {
   lua_State *const state = lua_newstate(limited_alloc, limits);
   if (state == NULL) return NULL;
   *(struct ft_lua_limits **)lua_getextraspace(state) = limits;
+  limits->state = state;
   ft_lua_limits_begin(state);
   return state;
 }

@@ -15,6 +15,8 @@ struct ft_lua_limits {
   double instructions; /* since the call began; work of C functions counts as instructions */
   double begin;        /* of the call: seconds of this thread's CPU */
   bool passed;         /* a limit was: whatever runs now ends at once */
+  lua_State *state;
+  char place[80]; /* "name:line: " that asked for more memory than there is; "": none did */
 };
 
 /* A state with these limits; NULL: no memory. The limits must not move while it is open. */
