@@ -24,13 +24,14 @@ static int name_derivative(const struct ft_score *score, int leaf, const char *b
   return status == FT_OK ? ft_text_status(name) : status;
 }
 
-/* One derivative, or why there is none. */
+/* One derivative, or why there is none: exists. */
 static int explain_derivative(struct cli *cli, struct ft_score *score, const char *by,
-                              uint64_t wanted, json_t *list) {
+                              uint64_t wanted, json_t *list, bool *exists) {
   struct ft_derivatives derivatives;
   struct ft_text text = FT_TEXT_INIT, name = FT_TEXT_INIT;
   const int status = ft_score_derive(score, wanted, &derivatives);
   int told = status == FT_E_MEMORY ? status : FT_OK;
+  *exists = status == FT_OK;
   if (status != FT_OK) ft_text_add(&text, "-- %s\n", ft_detail());
   for (int i = 0; status == FT_OK && i < (wanted != 0 ? derivatives.count : 1); ++i) {
     const int named = name_derivative(
@@ -53,15 +54,17 @@ static int explain_derivative(struct cli *cli, struct ft_score *score, const cha
   return told;
 }
 
+/* Where there is none by s, none is made by anything else. */
 static int explain_derivatives(struct cli *cli, struct ft_score *score) {
   json_t *const list = json_array();
-  int status = explain_derivative(cli, score, "s", 0, list);
-  for (int i = 0; status == FT_OK && i < score->scalar_count; ++i)
+  bool by_s, exists;
+  int status = explain_derivative(cli, score, "s", 0, list, &by_s);
+  for (int i = 0; by_s && status == FT_OK && i < score->scalar_count; ++i)
     if (score->scalars[i].type == FT_VALUE_FLOAT)
-      status = explain_derivative(cli, score, score->scalars[i].name, ft_source_scalar(i), list);
-  for (int i = 0; status == FT_OK && i < score->tensor_count; ++i)
+      status = explain_derivative(cli, score, score->scalars[i].name, ft_source_scalar(i), list, &exists);
+  for (int i = 0; by_s && status == FT_OK && i < score->tensor_count; ++i)
     if (ft_captured_dtype_type(score->tensors[i].dtype) == FT_VALUE_FLOAT)
-      status = explain_derivative(cli, score, score->tensors[i].name, ft_source_tensor(i), list);
+      status = explain_derivative(cli, score, score->tensors[i].name, ft_source_tensor(i), list, &exists);
   cli_json(cli, "derivatives", list);
   return status;
 }
