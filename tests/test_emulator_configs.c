@@ -44,6 +44,7 @@ static const struct {
     {"exp2-poly", "fp16 d72 nq70", WGMMA(64, 64, 2, 1) " integer_max=1 exp2_poly=1 lazy_rescale=1"},
     {"p-in-smem", "fp16 d32 nq70 dropout", WGMMA(64, 64, 2, 1) " p_in_smem=1"},
     {"lone-tile", "fp16 d16 hq3 nq60 nk130", WGMMA(64, 64, 2, 1) " multicast=1"},
+    {"pairs-of-heads", "fp16 d16 hq3 nq300 causal", WGMMA(64, 64, 2, 1) " multicast=2"},
     {"packed-group", "fp16 d16 hq3 hkv1 nq70", WGMMA(64, 64, 2, 1) " pack_gqa=1"},
     {"packed-length", "fp16 d16 hq2 hkv1 nq520 nk70 causal", WGMMA(64, 64, 2, 1) " pack_gqa=1"},
     {"consumer-registers", "fp16 d64 nq140", WGMMA(256, 112, 2, 1)},

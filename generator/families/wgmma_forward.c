@@ -87,7 +87,9 @@ static void share_registers(struct ft_budget *budget, struct ft_wgmma_forward_bu
   const int consumers = own->consumers;
   const bool places = request->ragged || request->pages > 0;
   const int most = request->pages > 0 ? MOST_OF_PAGES : PRODUCER_MOST;
-  const int producer = places && consumers == 2 ? PRODUCER_MOST : PRODUCER_LEAST;
+  const int producer = (places && consumers == 2) || (request->pages > 0 && consumers == 3)
+                           ? PRODUCER_MOST
+                           : PRODUCER_LEAST;
   if (!is_within(consumers, 1, 4)) return; /* none to share, or too few for any tile */
   const int share = arch->regs_per_sm / budget->threads / 8 * 8;
   budget->launch_regs = min_int(CONSUMER_MOST, share);
@@ -139,6 +141,10 @@ bool ft_wgmma_forward_fits(const struct ft_request *request, const struct ft_arc
                            const struct ft_config *config) {
   const struct ft_budget budget = ft_budget_of(request, config, arch);
   return budget.regs_estimate <= budget.regs_limit && ft_config_is_legal(config, request, arch);
+}
+
+int ft_wgmma_forward_cluster(const struct ft_config *config) {
+  return ft_wgmma_forward_knobs(config)->multicast > 0 ? 2 : 1;
 }
 
 void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_request *request,
@@ -300,8 +306,10 @@ static bool ragged(const struct ft_rule_case *of) {
 }
 
 static bool whole_pages(const struct ft_rule_case *of) {
-  const int rows = of->request->pages, block_n = knobs(of)->block_n;
-  return rows == 0 || rows % block_n == 0 || block_n % rows == 0;
+  const int rows = of->request->pages;
+  const int own =
+      knobs(of)->block_n / ft_wgmma_forward_cluster(of->config); /* that a block loads */
+  return rows == 0 || rows % own == 0 || own % rows == 0;
 }
 
 /* A longer head fills tiles of its own: one row in nine at most is beyond its last query. And rows
@@ -311,9 +319,13 @@ static bool packed_length(const struct ft_rule_case *of) {
          of->request->seqlen_q <= 8 * knobs(of)->block_m;
 }
 
-/* The two blocks of a cluster walk in step: their tiles have the same steps. */
+/* The two blocks of a cluster walk in step: their tiles have the same steps. Those of two heads do
+ * where heads have no masks of their own. */
 static bool multicast(const struct ft_rule_case *of) {
-  return !knobs(of)->multicast || !ft_request_tiles_differ(of->request);
+  const struct ft_wgmma_forward_knobs *const k = knobs(of);
+  if (k->multicast < 2) return !k->multicast || !ft_request_tiles_differ(of->request);
+  return schedule(of->request, of->config) == FT_SCHEDULE_BALANCED && of->request->mask_rows == 0 &&
+         !k->pack_gqa;
 }
 
 /* A part's O goes to the workspace from registers, and blocks that share K and V take the same
@@ -352,7 +364,15 @@ static bool enough_tiles(const struct ft_rule_case *of) {
 }
 
 static bool lone_tile(const struct ft_rule_case *of) {
-  return !knobs(of)->multicast || of->request->seqlen_q == 0 || rows_of(of) > knobs(of)->block_m;
+  return knobs(of)->multicast != 1 || of->request->seqlen_q == 0 ||
+         rows_of(of) > knobs(of)->block_m;
+}
+
+/* Where they are odd in number, one is computed twice. */
+static bool pairs_of_heads(const struct ft_rule_case *of) {
+  const struct ft_request *const request = of->request;
+  return knobs(of)->multicast < 2 || request->heads_kv == 0 ||
+         request->heads_q / request->heads_kv % 2 == 0;
 }
 
 /* The compiler finds room for a few registers more than the estimate allows for, and where it does
@@ -407,8 +427,10 @@ static const struct ft_rule rules[] = {
      FT_READS_ANY},
     {"pingpong", FT_CANNOT_RUN, pingpong, "it takes two consumer warpgroups or more to take turns",
      FT_READS_ANY},
-    {"multicast", FT_CANNOT_RUN, multicast, "blocks that share K and V need tiles of equal steps",
-     READS(multicast)},
+    {"multicast", FT_CANNOT_RUN, multicast,
+     "blocks that share K and V need tiles of equal steps; where steps differ those of two heads "
+     "have them, in balanced pairs, if no block mask has rows of each head",
+     READS(multicast) | READS(lpt) | READS(split_keys) | READS(pack_gqa)},
     {"score-in-smem", FT_CANNOT_RUN, score_in_smem,
      "a score that reads 16-bit floats of each query and key, side by side along the keys, may do "
      "so by way of shared memory; by TMA where steps have 64, 128 or more keys and tiles are of "
@@ -431,7 +453,9 @@ static const struct ft_rule rules[] = {
      "in pages, by blocks that share all steps",
      READS(pack_gqa) | READS(split_keys)},
     {"whole-pages", FT_CANNOT_RUN, whole_pages,
-     "a tile of keys lies in one page, or fills whole pages", READS(block_n)},
+     "a tile of keys, or the half that a block loads for two, lies in one page, or fills whole "
+     "pages",
+     READS(block_n) | READS(multicast)},
     {"split-keys", FT_CANNOT_RUN, split_keys,
      "the O of a part is stored from registers, its block shares no K and V, and parts have an "
      "order of their own",
@@ -467,6 +491,9 @@ static const struct ft_rule rules[] = {
      FT_READS_ANY},
     {"lone-tile", FT_NOT_WORTH_TRYING, lone_tile,
      "two blocks share K and V where a head has two tiles at least", FT_READS_ANY},
+    {"pairs-of-heads", FT_NOT_WORTH_TRYING, pairs_of_heads,
+     "of an odd number of heads that share K and V the last has no other to share them with",
+     READS(multicast)},
     {"packed-group", FT_NOT_WORTH_TRYING, ft_packed_group, FT_PACKED_GROUP_SAYS,
      READS(pack_gqa) | READS(block_m)},
     {"packed-length", FT_NOT_WORTH_TRYING, packed_length,

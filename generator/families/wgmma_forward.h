@@ -37,8 +37,10 @@
   KNOB(ascending_keys, (0, 1), 0, 1,                                                               \
        "1: the walk is from the first keys to the last; 0: from the last to the first")            \
   KNOB(lpt, (0, 1), 0, 1, "1: tiles start in order of their length; 0: in balanced pairs")         \
-  KNOB(multicast, (0, 1), 0, 1,                                                                    \
-       "1: two blocks share each K and V tile, each loading half for both")                        \
+  KNOB(                                                                                            \
+      multicast, (0, 1, 2), 0, 2,                                                                  \
+      "1: two blocks share each K and V tile, each loading half for both; 2: blocks of two heads " \
+      "do so")                                                                                     \
   FT_PACK_GQA_KNOB(KNOB)                                                                           \
   FT_SPLIT_KEYS_KNOB(KNOB)                                                                         \
   KNOB(two_level, (0), 0, 64,                                                                      \
@@ -110,6 +112,9 @@ bool ft_wgmma_forward_small(const struct ft_request *request, const struct ft_ar
  * the estimate: for the search to find out, not for a default. */
 bool ft_wgmma_forward_fits(const struct ft_request *request, const struct ft_arch *arch,
                            const struct ft_config *config);
+
+/* Blocks that share each K and V tile. */
+int ft_wgmma_forward_cluster(const struct ft_config *config);
 
 /* Fills in what the family says of walks. */
 void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_request *request,

@@ -133,7 +133,8 @@ static struct step step_of(const struct ft_request *request, const struct ft_wgm
   const double written = n * 128 * (own->d_panels + own->dv_panels) + p + transposed;
   const double spilled = 2.0 * spill_bytes * budget->threads;
   step.smem = (read + written + spilled) / FT_SMEM_BYTES_PER_CLK;
-  const double loaded = n * (request->head_dim + request->head_dim_v) * bytes / (1 + k->multicast);
+  const double loaded =
+      n * (request->head_dim + request->head_dim_v) * bytes / (k->multicast > 0 ? 2 : 1);
   step.l2 = loaded / L2_BYTES_PER_CLK;
   step.loaded = loaded;
   step.all = step_cycles(&step, consumers, STEP_LATENCY + k->p_in_smem * P_LATENCY);
@@ -256,7 +257,7 @@ static double most_tiles(const struct ft_request *request, const struct ft_arch 
   const double all = tiles->of_a_head * tiles->batch_heads;
   if (k->split_keys > 1) return ceil(tiles->whole / ft_resident_clusters(arch, k->split_keys, 1));
   if (!ft_request_tiles_differ(request)) {
-    const double blocks = 1 + k->multicast; /* blocks of a cluster; each takes a tile */
+    const double blocks = k->multicast > 0 ? 2 : 1; /* of a cluster; each takes a tile */
     const double of_a_cluster = ceil(tiles->of_a_head / blocks) * tiles->batch_heads;
     return ceil(of_a_cluster / fmax(1, floor(sms / blocks)));
   }

@@ -24,6 +24,24 @@ static int64_t multiprocessors_of(const struct ft_launch_plan *plan,
   return taken >= LEAST || taken == all ? taken : all < LEAST ? all : LEAST;
 }
 
+/* What the scheduler deals out as one: a batch_head, or two that share K and V, which the blocks of
+ * a cluster take together. */
+static bool deals_pairs(const struct ft_launch_plan *plan) {
+  return ft_wgmma_forward_knobs(plan->config)->multicast == 2;
+}
+
+static int64_t dealt_group(const struct ft_launch_plan *plan,
+                           const struct ft_forward_params *params) {
+  const int64_t group = params->sequence.group;
+  return deals_pairs(plan) ? (group + 1) / 2 : group;
+}
+
+static int64_t dealt_heads(const struct ft_launch_plan *plan,
+                           const struct ft_forward_params *params) {
+  return (int64_t)params->sequence.batch * params->sequence.heads_q / params->sequence.group *
+         dealt_group(plan, params);
+}
+
 /* How many batch_heads are the remainder that evens the shares out. Of the numbers whose keys and
  * values fill a quarter to three quarters of L2 it is the one with the most even shares. Under a
  * mask a tile is as long as its row of the mask has blocks. */
@@ -31,14 +49,14 @@ static int64_t remainder_heads(const struct ft_forward_params *params,
                                const struct ft_launch_plan *plan, const struct ft_run *run,
                                int64_t resident) {
   const struct ft_request *const request = plan->request;
-  const int64_t heads = (int64_t)params->sequence.batch * params->sequence.heads_q;
-  const int64_t group = params->sequence.group, kv_bytes = ft_forward_kv_bytes(request, run);
+  const int64_t heads = dealt_heads(plan, params);
+  const int64_t group = dealt_group(plan, params), kv_bytes = ft_forward_kv_bytes(request, run);
   if (request->mask_rows > 0)
     return ft_schedule_section(request, plan->arch, kv_bytes, group, heads);
   const struct ft_shares shares = {
       .tiles = params->schedule.q_tiles,
       .heads = heads,
-      .blocks = resident,
+      .blocks = deals_pairs(plan) ? resident / 2 : resident,
       .rows = ft_config_block_m(plan->config),
       .keys = ft_config_block_n(plan->config),
       .visibility = run->visibility,
@@ -78,10 +96,12 @@ static int64_t blocks_of(struct ft_launch *launch, int64_t units, int64_t reside
   if (ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_STREAM)
     resident = plan->arch->sm_count;
   if (splits(plan) || plan->request->ragged) return units < resident ? units : resident;
-  return ft_schedule_blocks(ft_schedule_of(plan->request, plan->config), params->schedule.q_tiles,
-                            (int64_t)params->sequence.batch * params->sequence.heads_q,
-                            params->schedule.remainder_heads,
-                            1 + ft_wgmma_forward_knobs(plan->config)->multicast, resident);
+  const int64_t cluster = ft_wgmma_forward_cluster(plan->config);
+  const int64_t together = deals_pairs(plan) ? cluster : 1; /* blocks that take what is dealt out */
+  return together * ft_schedule_blocks(ft_schedule_of(plan->request, plan->config),
+                                       params->schedule.q_tiles, dealt_heads(plan, params),
+                                       params->schedule.remainder_heads, cluster / together,
+                                       resident / together);
 }
 
 /* ---- V by columns ---- */
@@ -273,7 +293,8 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
   const int packed = knobs->pack_gqa ? pack.heads : 0, of_query = 1 << pack.bits;
   const bool cut = ragged && packed == 0; /* rows of Q and O, where their sequence ends */
   const int of_rows = ragged ? 1 : batch;
-  const int q_rows = knobs->block_m, k_rows = knobs->block_n / (1 + knobs->multicast);
+  const int q_rows = knobs->block_m,
+            k_rows = knobs->block_n / ft_wgmma_forward_cluster(launch->plan->config);
   const int d = request->head_dim, dv = request->head_dim_v;
   const enum ft_dtype dtype = request->dtype, of_o = ft_output_dtype(request);
   struct ft_mapped tensors[] = {
