@@ -42,6 +42,10 @@ static const struct {
      WGMMA(" direct_store=1 overlap_tiles=1")},
     {"bf16 d64 hq2 b7 nq500 nk900 ragged pages=256", WGMMA("")},
     {"bf16 d72 hq8 hkv2 b3 nq300 nk500 causal pages=64 sinks", WGMMA(" multicast=2")},
+    {"fp16 d128 hq4 hkv2 b5 nq500 nk700 causal ragged pages=16 sinks", WIDE}, /* two loaders */
+    {"fp16 d96 dv40 hq4 hkv2 b3 nq300 nk900 pages=8 window@200,30", WGMMA(" direct_store=1")},
+    {"bf16 d128 hq4 hkv2 b3 nq300 nk700 causal pages=8", WIDE " multicast=2"}, /* both */
+    {"fp16 d64 dv72 hq8 hkv2 b5 nq3 nk700 causal pages=256", FEW_MMA(" pack_gqa=1")},
     {"bf16 d128 hq6 hkv2 b3 nq200 nk700 window@300,20 pages=16", WIDE " multicast=2"},
     {"fp16 d64 hq4 hkv1 b5 nq9 nk900 pages=256 dropout", WGMMA(" multicast=2")},
     {"bf16 d16 hq2 b3 nq100 nk2500 causal pages=16", /* several windows of the table */
@@ -89,19 +93,20 @@ END_TEST
 #define PROMPTS "bf16 d16 hq8 hkv8 b20 nq4000 nk4500 causal ragged pages=64"
 #define PACKED  SHARED(" pack_gqa=1")
 #define CAUSAL  "bf16 d64 hq4 hkv2 b4 nq70 nk300 causal pages=16"
+#define WIDER   "bf16 d72 hq4 hkv2 b4 nq70 nk300 causal pages=16" /* two panels: two loaders */
 #define LONG    "bf16 d16 hq2 b3 nq70 nk1900 causal pages=16"
 
 static const struct {
   const char *file, *piece, *other, *request, *config;
 } bugs[] = {
     /* Rows of a page behind the last key. */
-    {"parts/rows_of_keys_paged.cu.in", "min(max(place.nk - row - done + in_page, 0), PAGE)", "PAGE",
+    {"parts/rows_of_keys_paged.cu.in", "min(max(nk - row - done + in_page, 0), PAGE)", "PAGE",
      CAUSAL, WGMMA("")},
     {"parts/rows_of_keys_paged.cu.in", "head * slots.head", "0", CAUSAL, WGMMA("")},
     {"parts/rows_of_keys_paged.cu.in", "batch * params.pages.batch", "0", CAUSAL, WGMMA("")},
     {"parts/rows_of_keys_paged.cu.in", "TOGETHER < PAGE ? row % PAGE : 0", "0",
      "bf16 d64 hq4 b3 nq70 nk300 pages=256", WGMMA("")},
-    {"parts/rows_of_keys_paged.cu.in", "row + OWN_ROWS <= place.nk", "true", CAUSAL, WGMMA("")},
+    {"parts/rows_of_keys_paged.cu.in", "row + OWN_ROWS <= nk", "true", CAUSAL, WGMMA("")},
     {"parts/rows_of_keys_paged.cu.in", "/ PAGE + first;", "/ PAGE;",
      "bf16 d64 hq2 b3 nq70 nk300 causal pages=8", WIDE},
     {"parts/produce_paged.cu.in", "walk, left - 1)", "walk, left)", LONG, WGMMA("")},
@@ -109,6 +114,12 @@ static const struct {
     {"parts/produce_paged.cu.in", "windows.has_ahead = false;", "", LONG, WGMMA("")},
     {"parts/produce_paged.cu.in", "ahead, window_of_step(params, ahead, ahead.steps - 1))",
      "ahead, 0)", "bf16 d16 hq2 b72 nq2 nk1500 pages=16", FEW("")},
+    /* Shares of a tile's boxes. */
+    {"parts/produce_paged.cu.in", "OWN_ROWS, share * OWN_BOXES)", "OWN_ROWS, 0)", WIDER, WGMMA("")},
+    {"parts/rows_of_keys_paged.cu.in", "first = share * OWN_BOXES + box", "first = box", WIDER,
+     WGMMA("")},
+    {"parts/produce_paged.cu.in", "v_key = key;", "", WIDER, WGMMA("")},
+    {"parts/produce_paged.cu.in", "v_nk = walk.tile.place.nk;", "", WIDER, WGMMA("")},
     /* Blocks of two heads that load halves for both. */
     {"parts/pairs_of_heads.cu.in", "min(member, params.sequence.group - 1)", "member",
      "bf16 d64 hq3 hkv1 b2 nq70 nk300 causal pages=16", WGMMA(" multicast=2")},

@@ -72,6 +72,9 @@ enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
   TEMPLATE(smem_parts_offset, "O and LSE of a part of a cluster, where K and V were before")       \
   TEMPLATE(producer_regs, "registers of a producer thread, by setmaxnreg")                         \
   TEMPLATE(consumer_regs, "registers of a consumer thread, by setmaxnreg")                         \
+  TEMPLATE(loaders,                                                                                \
+           "warps that ask for K and V in pages, each for a share of both; 1: one for K, "         \
+           "one for V")                                                                            \
   TEMPLATE(skipped_steps, "most steps of a tile that a warpgroup skips, as its rows see none of "  \
                           "their keys: all it does is to "                                         \
                           "give their stages back")                                                \
@@ -90,6 +93,9 @@ enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
 
 FT_DECLARE_FAMILY(wgmma_forward, FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET);
 
+void ft_wgmma_forward_plan(struct ft_budget *budget, const struct ft_request *request,
+                           const struct ft_config *config, const struct ft_arch *arch);
+
 /* false: no config is legal, or one of mma_forward is better. */
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
                               struct ft_config *config);
@@ -101,6 +107,11 @@ void ft_wgmma_forward_few_scored(const struct ft_request *request, const struct 
 
 /* Of one whose score makes P of keys far from the query 0 it leaves those out, where that pays. */
 void ft_wgmma_forward_far_scored(const struct ft_request *request, const struct ft_arch *arch,
+                                 struct ft_config *config);
+
+/* Lets the blocks of a cluster share K and V in pages by twos of heads where an H200 showed that to
+ * be faster. Any other request keeps its config. */
+void ft_wgmma_forward_pair_heads(const struct ft_request *request, const struct ft_arch *arch,
                                  struct ft_config *config);
 
 /* The default of a small problem. false: the request is no small problem, or one that was not
