@@ -2,7 +2,8 @@
  * in -> out: section .nv.info of an ELF64 file -> registers, stack of one entry.
  * The section is a row of attributes; those used here are what cuobjdump -elf prints as
  * EIATTR_REGCOUNT, EIATTR_FRAME_SIZE and EIATTR_MIN_STACK_SIZE: (symbol index, value). The compile
- * log has the same figures, but NVRTC leaves it empty when its own cache answers. */
+ * log has the same figures, but NVRTC leaves it empty when its own cache answers. The table of
+ * symbols says which entries there are. */
 #include "runtime/image.h"
 
 #include <elf.h>
@@ -55,18 +56,25 @@ static bool find_section(const struct view *image, const Elf64_Ehdr *header, con
   return false;
 }
 
-static bool find_symbol(const struct view *image, const Elf64_Ehdr *header, const char *entry,
-                        uint32_t *index) {
+struct symbols {
+  struct view table, names;
+};
+
+static bool find_symbols(const struct view *image, const Elf64_Ehdr *header,
+                         struct symbols *symbols) {
   Elf64_Shdr table, names;
-  struct view symbols, strings;
-  if (!find_section(image, header, ".symtab", &table)) return false;
-  if (!section_at(image, header, table.sh_link, &names)) return false;
-  if (!slice(image, table.sh_offset, table.sh_size, &symbols)) return false;
-  if (!slice(image, names.sh_offset, names.sh_size, &strings)) return false;
-  for (uint32_t i = 0; i < symbols.size / sizeof(Elf64_Sym); i++) {
+  return find_section(image, header, ".symtab", &table) &&
+         section_at(image, header, table.sh_link, &names) &&
+         slice(image, table.sh_offset, table.sh_size, &symbols->table) &&
+         slice(image, names.sh_offset, names.sh_size, &symbols->names);
+}
+
+static bool find_symbol(const struct symbols *symbols, const char *entry, uint32_t *index) {
+  for (uint32_t i = 0; i < symbols->table.size / sizeof(Elf64_Sym); i++) {
     Elf64_Sym symbol;
-    memcpy(&symbol, symbols.bytes + i * sizeof symbol, sizeof symbol);
-    if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && text_is(&strings, symbol.st_name, entry)) {
+    memcpy(&symbol, symbols->table.bytes + i * sizeof symbol, sizeof symbol);
+    if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC &&
+        text_is(&symbols->names, symbol.st_name, entry)) {
       *index = i;
       return true;
     }
@@ -99,22 +107,36 @@ static void read_attributes(const struct view *info, uint32_t symbol,
   }
 }
 
+static bool read_header(const struct view *image, Elf64_Ehdr *header) {
+  if (image->size < sizeof *header) return false;
+  memcpy(header, image->bytes, sizeof *header);
+  return memcmp(header->e_ident, ELFMAG, SELFMAG) == 0 && header->e_ident[EI_CLASS] == ELFCLASS64;
+}
+
 bool ft_image_read(const void *image, size_t size, const char *entry,
                    struct ft_image_resources *resources) {
   *resources = (struct ft_image_resources){0, 0};
   const struct view whole = {image, size};
   Elf64_Ehdr header;
-  if (size < sizeof header) return false;
-  memcpy(&header, image, sizeof header);
-  if (memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64)
-    return false;
+  if (!read_header(&whole, &header)) return false;
 
   Elf64_Shdr section;
   struct view info;
+  struct symbols symbols;
   uint32_t symbol;
-  if (!find_symbol(&whole, &header, entry, &symbol)) return false;
+  if (!find_symbols(&whole, &header, &symbols) || !find_symbol(&symbols, entry, &symbol))
+    return false;
   if (!find_section(&whole, &header, ".nv.info", &section)) return false;
   if (!slice(&whole, section.sh_offset, section.sh_size, &info)) return false;
   read_attributes(&info, symbol, resources);
   return resources->registers > 0;
+}
+
+bool ft_image_lacks(const void *image, size_t size, const char *entry) {
+  const struct view whole = {image, size};
+  Elf64_Ehdr header;
+  struct symbols symbols;
+  uint32_t symbol;
+  return read_header(&whole, &header) && header.e_machine == EM_CUDA &&
+         find_symbols(&whole, &header, &symbols) && !find_symbol(&symbols, entry, &symbol);
 }

@@ -15,4 +15,7 @@ struct ft_image_resources {
 bool ft_image_read(const void *image, size_t size, const char *entry,
                    struct ft_image_resources *resources);
 
+/* Whether the image is a cubin whose table of symbols has no such entry. false: it may have it. */
+bool ft_image_lacks(const void *image, size_t size, const char *entry);
+
 #endif

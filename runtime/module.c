@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "generator/status.h"
+#include "runtime/image.h"
 #include "runtime/launch_families.h"
 #include "runtime/session.h"
 
@@ -101,8 +102,14 @@ static int load_kernels(struct ft_module *module, const struct ft_launch_family 
   const struct ft_driver *const driver = &session->driver;
   for (int n = 0; n < family->kernel_count; n++) {
     cu_function *const function = &module->functions[n];
+    const bool is_optional = family->optional >> n & 1;
+    /* Not asked for where it is known to be absent: tools that watch the driver name the answer. */
+    if (is_optional && ft_image_lacks(kernel->image, kernel->image_size, family->entries[n])) {
+      *function = NULL;
+      continue;
+    }
     *result = driver->module_function(function, module->handle, family->entries[n]);
-    if (*result == NOT_FOUND && (family->optional >> n & 1)) {
+    if (*result == NOT_FOUND && is_optional) {
       *function = NULL;
       *result = 0;
       continue;

@@ -45,6 +45,7 @@ ROUND_TRIP(kernel, ft_kernel_parse, ft_kernel_print)
 static void read_image(const char *bytes, size_t size) {
   struct ft_image_resources resources;
   ft_image_read(bytes, size, "fatune_kernel", &resources);
+  ft_image_lacks(bytes, size, "fatune_kernel");
 }
 
 static void read_score(const char *text, size_t size) {

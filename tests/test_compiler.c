@@ -286,10 +286,14 @@ START_TEST(damaged_images_are_read_safely) {
   ck_assert(ft_image_read(kernel.image, kernel.image_size, FT_ENTRY, &resources));
   ck_assert(!ft_image_read(kernel.image, kernel.image_size, "another_kernel", &resources));
   ck_assert_int_eq(resources.registers, 0);
+  ck_assert(!ft_image_lacks(kernel.image, kernel.image_size, FT_ENTRY));
+  ck_assert(ft_image_lacks(kernel.image, kernel.image_size, "another_kernel"));
+  ck_assert(!ft_image_lacks("no cubin", sizeof "no cubin", "another_kernel"));
   for (size_t size = 0; size < kernel.image_size; size++) {
     void *const part = malloc(size ? size : 1);
     memcpy(part, kernel.image, size);
     ft_image_read(part, size, FT_ENTRY, &resources);
+    ft_image_lacks(part, size, FT_ENTRY);
     free(part);
   }
   unsigned char *const bytes = kernel.image;
@@ -297,6 +301,7 @@ START_TEST(damaged_images_are_read_safely) {
     const unsigned char kept = bytes[i];
     bytes[i] = (unsigned char)(kept ^ 0xff);
     ft_image_read(bytes, kernel.image_size, FT_ENTRY, &resources);
+    ft_image_lacks(bytes, kernel.image_size, FT_ENTRY);
     bytes[i] = kept;
   }
   ft_kernel_free(&kernel);
