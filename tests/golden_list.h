@@ -10,7 +10,7 @@
 
 #define GOLDEN_FOLDER FATUNE_TESTS_DIR "/golden/"
 
-enum { GOLDEN_ENTRIES_MOST = 96, GOLDEN_NAME_SIZE = 48 };
+enum { GOLDEN_ENTRIES_MOST = 128, GOLDEN_NAME_SIZE = 48 };
 
 struct golden_entry {
   char name[GOLDEN_NAME_SIZE];

@@ -161,6 +161,8 @@ static const struct {
     {"", "bf16 d64 hq2 nq200 nk264 causal score=" ALIBI, WGMMA(128, 64, 2, 1) " skip_far=1"},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
+    {"", "backward bf16 d136 hq3 b2 nq200 nk330 causal=top-left", ROLES(2, 2, 2, 1) " early_dq=1"},
+    {"", "backward bf16 d144 hq2 nq330 nk200 deterministic", ROLES(1, 1, 1, 2) " early_dq=1"},
 
 START_TEST(every_row_is_right) {
   const size_t number = EMULATOR_CHOOSE(_i, runs);

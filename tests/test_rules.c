@@ -324,6 +324,11 @@ static const struct {
 #define FEW_ROWS     "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 direct_store=1"
     {"", "d64 nq4096", "h200", CONFIG("overlap_tiles=1 direct_store=1 multicast=1")},
     {"", "d64 nq4096", "h200", CONFIG("lazy_rescale=1 exp2_poly=1")},
+    {"", "backward d160 nq4096 deterministic", "h200", CONFIG(64, 128, 2, 1, 1) " early_dq=1"},
+    {"roles-early-dq", "backward d160 nq4096 sinks", "h200",
+     CONFIG(64, 128, 2, 1, 1) " early_dq=1"},
+    {"roles-early-dq", "backward d160 nq4096 ragged", "h200",
+     CONFIG(64, 128, 2, 1, 1) " early_dq=1"},
     {"", "d64 nq4096 causal", "h200", CONFIG("lpt=1")},
     {"", "d64 nq4096", "h200", CONFIG("direct_store=1")},
     {"exp2-poly", "d64 nq4096", "h200", CONFIG("lazy_rescale=1 exp2_poly=1 integer_max=1")},

@@ -28,6 +28,11 @@ static inline bool is_power_of_two(int value) {
   return value > 0 && (value & (value - 1)) == 0;
 }
 
+/* Whether the last kernel of a backward can ask how far the main one is, which early_dq needs. */
+static inline bool ft_backward_has_sections(const struct ft_request *request) {
+  return !request->ragged && !request->sinks && request->score_gradients == 0;
+}
+
 /* Bytes from row to row of a tile in shared memory that ldmatrix reads. Its eight rows must begin
  * in eight different groups of banks: rows of whole 128 bytes are swizzled by the kernel, others
  * are made an odd number of 16-byte chunks long. */

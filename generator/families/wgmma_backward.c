@@ -178,13 +178,9 @@ static bool wide_outputs(const struct ft_rule_case *of) {
   return !ft_outputs_are_wide(of->request) || knobs(of)->direct_store;
 }
 
-bool ft_wgmma_backward_has_sections(const struct ft_request *request) {
-  return !request->ragged && !request->sinks && request->score_gradients == 0;
-}
-
 static bool early_dq(const struct ft_rule_case *of) {
   return !knobs(of)->early_dq ||
-         (knobs(of)->persistent != FT_PERSISTENT && ft_wgmma_backward_has_sections(of->request));
+         (knobs(of)->persistent != FT_PERSISTENT && ft_backward_has_sections(of->request));
 }
 
 static bool parts(const struct ft_rule_case *of) {

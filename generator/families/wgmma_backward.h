@@ -79,9 +79,6 @@ enum { FT_STREAMED_NOTES = 8 };
 
 FT_DECLARE_FAMILY(wgmma_backward, FT_WGMMA_BACKWARD_KNOBS, FT_WGMMA_BACKWARD_BUDGET);
 
-/* Whether the last kernel can ask how far the main one is, which early_dq needs. */
-bool ft_wgmma_backward_has_sections(const struct ft_request *request);
-
 /* false: no favourite is legal. */
 bool ft_wgmma_backward_default(const struct ft_request *request, const struct ft_arch *arch,
                                struct ft_config *config);

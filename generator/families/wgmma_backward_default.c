@@ -276,7 +276,7 @@ bool ft_wgmma_backward_default(const struct ft_request *request, const struct ft
     }
     const bool few = favourites[i].when == FEW && request->deterministic;
     knobs_of.early_dq = knobs_of.persistent != FT_PERSISTENT &&
-                        ft_wgmma_backward_has_sections(request) &&
+                        ft_backward_has_sections(request) &&
                         favourites[i].when != FEW_SHORT &&
                         (few || short_walks || early_dq_pays(request, arch, &knobs_of));
     knobs_of.heads_inner = ft_heads_inner_pays(request, GROUP_COLUMNS);

@@ -138,6 +138,10 @@ static bool idle_stages(const struct ft_rule_case *of) {
   return knobs(of)->do_stages <= knobs(of)->q_stages;
 }
 
+static bool early_dq(const struct ft_rule_case *of) {
+  return !knobs(of)->early_dq || ft_backward_has_sections(of->request);
+}
+
 static bool multicast(const struct ft_rule_case *of) {
   return !knobs(of)->multicast || !of->request->ragged;
 }
@@ -157,6 +161,10 @@ static const struct ft_rule rules[] = {
      FT_READS_ANY},
     {"role-queries", FT_CANNOT_RUN, step_queries,
      "a warpgroup makes the dQ of 64 queries, the m of wgmma", FT_READS_ANY},
+    {"roles-early-dq", FT_CANNOT_RUN, early_dq,
+     "a list of ragged key tiles knows no L2 section; the gradients of sinks and of what a score "
+     "captures are sums over all",
+     READS(early_dq)},
     {"multicast", FT_CANNOT_RUN, multicast,
      "a box of a ragged sequence's rows ends where it ends, in more dimensions than multicast has",
      READS(multicast)},

@@ -13,6 +13,8 @@
   KNOB(do_stages, (1, 2, 3), 1, 8, "dO tiles in shared memory")                                    \
   KNOB(ds_stages, (1, 2), 1, 8, "tiles of P and dS in shared memory, and as many of the other dS") \
   KNOB(dq_stages, (2, 1), 1, 2, "pieces of dQ in shared memory, of 64 columns")                    \
+  KNOB(early_dq, (0, 1), 0, 1,                                                                     \
+       "1: the last kernel begins with L2 sections that are done; 0: when the main one has ended") \
   KNOB(multicast, (0, 1), 0, 1, "1: Q and dO come once for both blocks; 0: once for each")         \
   KNOB(heads_inner, (0, 1), 0, 1,                                                                  \
        "1: a walk takes all heads of a group at a query tile, down and up in turn; 0: head by "    \

@@ -19,6 +19,7 @@ static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   struct ft_backward_work work =
       ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, ADDERS, budget->prepare_threads);
   work.blocks = BLOCKS;
+  work.early_dq = ft_wgmma_backward_roles_knobs(plan->config)->early_dq == 1;
   return work;
 }
 
