@@ -22,7 +22,7 @@
 enum { HEAD_LINES = 9 };
 static const char head[] =
     "//@ for _, family in ipairs { 'common', 'memory', 'mbarrier', 'tma', 'bulk', 'barriers', "
-    "'stmatrix', "
+    "'stmatrix', 'stmatrix_trans', "
     "'registers', 'wgmma', 'wgmma_product', 'cluster', 'multicast', 'cluster_copy', "
     "'cluster_reads' } do "
     "part('parts/ptx_' .. family .. '.cu.in', {}) end\n"

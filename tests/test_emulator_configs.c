@@ -144,7 +144,24 @@ static const struct {
      HOPPER(64, 128, 2, 2, 2) " part_steps=1"},
     {"", "backward bf16 d64 hq2 nq500 nk300 mask=128x256@0.6",
      HOPPER(128, 128, 2, 2, 2) " part_steps=2"},
+    /* dQ from registers, by a warp of its own, transposed. */
+    {"red-steps", "backward bf16 d72 dv40 hq4 hkv2 nq300 nk330 causal",
+     HOPPER(64, 128, 3, 3, 2) " kv_in_regs=1 early_dq=1 dq_adds=1 pacing=2"},
+    {"red-steps", "backward bf16 d16 hq29 b3 nq70 nk200 mask=64x128@0.5",
+     HOPPER(64, 128, 2, 2, 2) " persistent=2 early_dq=1 dq_adds=1 pacing=1 part_steps=1"},
+    {"", "backward fp16 d96 dv16 hq3 nq200 nk330 window",
+     HOPPER(64, 128, 2, 2, 2) " early_dq=1 dq_adds=2 pacing=1"},
+    {"", "backward bf16 d24 b2 nq200 nk330 causal ragged", HOPPER(64, 128, 2, 2, 2) " dq_adds=2"},
+    {"", "backward bf16 d64 dv48 hq4 hkv2 nq200 nk300 causal dropout",
+     HOPPER(128, 128, 2, 2, 2) " direct_store=1 dq_turned=1 pacing=2"},
+    {"", "backward fp16 d64 hq2 nq300 nk330 mask=128x128@0.6",
+     HOPPER(128, 128, 2, 2,
+            2) " direct_store=1 persistent=2 early_dq=1 dq_adds=1 dq_turned=1 part_steps=1"},
+    {"", "backward bf16 d64 hq2 nq300 nk260 deterministic",
+     HOPPER(64, 128, 3, 3, 2) " kv_in_regs=1 dq_turned=1 pacing=1"},
     {"", "backward bf16 d144 nq330 nk200", ROLES(2, 2, 2, 1)},
+    {"", "backward bf16 d136 hq3 b2 nq200 nk330 causal=top-left", ROLES(2, 2, 2, 1) " early_dq=1"},
+    {"", "backward bf16 d144 hq2 nq330 nk200 deterministic", ROLES(1, 1, 1, 2) " early_dq=1"},
     {"", "backward fp16 d136 dv72 hq4 hkv2 nq200 nk130 causal", ROLES(3, 1, 2, 2)},
     {"", "backward bf16 d72 dv256 nq200 nk330 mask=64x128@0.5", ROLES(1, 1, 1, 2)},
     {"", "backward bf16 d136 hq2 nq200 nk330 causal dropout deterministic", ROLES(2, 2, 1, 2)},
@@ -161,8 +178,6 @@ static const struct {
     {"", "bf16 d64 hq2 nq200 nk264 causal score=" ALIBI, WGMMA(128, 64, 2, 1) " skip_far=1"},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
-    {"", "backward bf16 d136 hq3 b2 nq200 nk330 causal=top-left", ROLES(2, 2, 2, 1) " early_dq=1"},
-    {"", "backward bf16 d144 hq2 nq330 nk200 deterministic", ROLES(1, 1, 1, 2) " early_dq=1"},
 
 START_TEST(every_row_is_right) {
   const size_t number = EMULATOR_CHOOSE(_i, runs);

@@ -2,6 +2,7 @@
  * additions of bytes side by side, mbarriers, stmatrix, named barriers, setmaxnreg.
  * in -> out: random tensors and words -> copies, phases, turns, against the formulas of the PTX
  * manual. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -309,28 +310,48 @@ END_TEST
 
 /* ---- stmatrix ---- */
 
-START_TEST(stmatrix_deals_rows_as_the_manual_says) {
-  uint32_t in[32 + 128], out[128];
-  for (uint32_t i = 0; i < ROOM(in); i++) in[i] = i < 32 ? i : random_word();
+/* Each matrix, 8 rows of 16 bytes anywhere in shared memory, by lane and word; in: where the rows
+ * lie, then four registers of each lane. */
+static void store_matrices(const char *store, uint32_t in[32 + 128], uint32_t out[128]) {
+  char body[512];
+  for (uint32_t i = 0; i < 32 + 128; i++) in[i] = i < 32 ? i : random_word();
   for (int i = 31; i > 0; i--) { /* rows lie anywhere */
     const int other = below(i + 1);
     const uint32_t kept = in[i];
     in[i] = in[other];
     in[other] = kept;
   }
-  hopper_run(FT_BF16,
-             "unsigned r[4];\n"
-             "for (int i = 0; i < 4; ++i) r[i] = in[32 + 4 * lane + i];\n"
-             "stmatrix_x4(smem + 16 * in[lane], r);\n"
-             "__syncwarp();\n"
-             "unsigned row[4];\n"
-             "load_shared_16(row, smem + 16 * in[lane]);\n"
-             "for (int i = 0; i < 4; ++i) out[4 * lane + i] = row[i];",
-             32, NULL, 0, in, ROOM(in), out, ROOM(out));
+  (void)snprintf(body, sizeof body,
+                 "unsigned r[4];\n"
+                 "for (int i = 0; i < 4; ++i) r[i] = in[32 + 4 * lane + i];\n"
+                 "%s(smem + 16 * in[lane], r);\n"
+                 "__syncwarp();\n"
+                 "unsigned row[4];\n"
+                 "load_shared_16(row, smem + 16 * in[lane]);\n"
+                 "for (int i = 0; i < 4; ++i) out[4 * lane + i] = row[i];",
+                 store);
+  hopper_run(FT_BF16, body, 32, NULL, 0, in, 32 + 128, out, 128);
+}
+
+START_TEST(stmatrix_deals_rows_as_the_manual_says) {
+  uint32_t in[32 + 128], out[128];
+  store_matrices("stmatrix_x4", in, out);
   for (int n = 0; n < 128; n++) { /* row n / 4 % 8 of matrix n / 32, elements 2 (n % 4), + 1 */
     const int lane = n / 4 % 8 * 4 + n % 4, matrix = n / 32;
     ck_assert_msg(out[n] == in[32 + 4 * lane + matrix], "row %d, pair %d: %#x " SEED, n / 4, n % 4,
                   out[n], (unsigned long long)random_seed);
+  }
+}
+END_TEST
+
+START_TEST(stmatrix_trans_deals_columns_as_the_manual_says) {
+  uint32_t in[32 + 128], out[128];
+  store_matrices("stmatrix_x4_trans", in, out);
+  for (int n = 0; n < 256; n++) { /* element n % 8 of row n / 8 % 8 of matrix n / 64, as stored */
+    const int row = n % 8, column = n / 8 % 8; /* of the fragment */
+    const uint32_t pair = in[32 + 4 * (row * 4 + column / 2) + n / 64];
+    ck_assert_msg((out[n / 2] >> 16 * (n % 2) & 0xFFFFu) == (pair >> 16 * (column % 2) & 0xFFFFu),
+                  "element %d: %#x " SEED, n, out[n / 2], (unsigned long long)random_seed);
   }
 }
 END_TEST
@@ -424,6 +445,7 @@ Suite *make_emulator_hopper_suite(void) {
   tcase_add_loop_test(tests, bugs_of_lines_are_caught, 0, (int)ROOM(line_bugs));
   tcase_add_test(tests, tensor_maps_obey_the_documentation);
   tcase_add_test(tests, stmatrix_deals_rows_as_the_manual_says);
+  tcase_add_test(tests, stmatrix_trans_deals_columns_as_the_manual_says);
   tcase_add_test(tests, mbarriers_carry_data_phase_by_phase);
   tcase_add_test(tests, named_barriers_take_turns);
   tcase_add_test(tests, registers_change_hands);

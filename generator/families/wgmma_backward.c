@@ -42,7 +42,8 @@ static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_budget
   own->smem_ds_offset = own->smem_do_offset + k->do_stages * own->do_bytes;
   own->smem_dq_offset = own->smem_ds_offset + k->ds_stages * own->ds_bytes;
   own->smem_kept_offset =
-      own->smem_dq_offset + max_int(1, own->dq_stages) * k->block_m * own->d_pad * WORD;
+      own->smem_dq_offset + (k->dq_adds == FT_DQ_FROM_REGISTERS ? 0 : max_int(1, own->dq_stages)) *
+                                k->block_m * own->d_pad * WORD;
   budget->smem_bytes = own->smem_kept_offset + own->kept_stages * own->kept_bytes;
 }
 
@@ -68,7 +69,8 @@ static void share_registers(struct ft_budget *budget, struct ft_wgmma_backward_b
   const int pool = budget->launch_regs * warpgroups;
   const bool more = own->dq_stages > 0 || own->kept_bytes > 0 || k->persistent == FT_STREAMED;
   own->loader_regs = k->loads_beside_dq ? 0 : more ? LOADER_AND_MORE : LOADER;
-  const int left = pool - own->loader_regs - DQ_BESIDE - (k->loads_beside_dq ? DQ_LOADS : 0);
+  const int left = pool - own->loader_regs - DQ_BESIDE - (k->loads_beside_dq ? DQ_LOADS : 0) -
+                   (k->dq_turned ? k->block_n / 4 : 0);
   const int whole = (left - round_up(own->dq_columns / 2, 8)) / own->consumers / 8 * 8;
   if (own->dq_columns <= DQ_PIECE || whole < budget->regs_estimate + SPARE)
     own->dq_columns = DQ_PIECE;
@@ -91,7 +93,9 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
       .dv_pad = round_up(request->head_dim_v, 16),
       .dq_sums = ft_dq_sums(request, request->deterministic),
       .k_stages = k->persistent == FT_STREAMED ? 2 : 1,
-      .dq_stages = request->deterministic ? ADDERS : 0,
+      .dq_stages = request->deterministic                  ? ADDERS
+                   : k->dq_adds == FT_DQ_BESIDE_THE_LOADER ? 1
+                                                           : 0,
       .dq_columns = request->deterministic || request->dropout ? 0 : request->head_dim,
       .prepare_threads = PREPARE_THREADS,
       .dq_threads = DQ_THREADS,
@@ -188,6 +192,21 @@ static bool parts(const struct ft_rule_case *of) {
          (of->request->mask_rows > 0 && knobs(of)->persistent != FT_PERSISTENT);
 }
 
+/* Whether a warp beside the loader has a walk of its own to add by, and nothing else to do. */
+static bool adds(const struct ft_rule_case *of) {
+  const struct ft_wgmma_backward_knobs *const k = knobs(of);
+  if (of->request->deterministic) return k->dq_adds == FT_DQ_BY_ITS_WARPS;
+  return k->dq_adds != FT_DQ_BESIDE_THE_LOADER ||
+         (!k->loads_beside_dq && k->persistent == FT_ONE_TILE && !of->request->dropout);
+}
+
+/* K^T is one operand of 64 rows. */
+static bool turned(const struct ft_rule_case *of) {
+  return !knobs(of)->dq_turned ||
+         (of->request->head_dim == FT_PANEL_COLUMNS && !ft_outputs_are_wide(of->request) &&
+          knobs(of)->persistent != FT_PERSISTENT);
+}
+
 static bool pacing(const struct ft_rule_case *of) {
   return !knobs(of)->pacing || own_budget(of)->consumers >= 2;
 }
@@ -209,6 +228,12 @@ static bool streams_short_walks(const struct ft_rule_case *of) {
 
 static bool heads_inner(const struct ft_rule_case *of) {
   return !knobs(of)->heads_inner || ft_heads_inner_can_run(of->request);
+}
+
+/* As measured, where dQ of 128 queries is made between two waits. */
+static bool red_steps(const struct ft_rule_case *of) {
+  enum { ROWS = 128 };
+  return knobs(of)->dq_adds != FT_DQ_FROM_REGISTERS || knobs(of)->block_m >= ROWS;
 }
 
 static bool lone_heads(const struct ft_rule_case *of) {
@@ -256,6 +281,14 @@ static const struct ft_rule rules[] = {
      "a persistent block and a list of ragged key tiles know no L2 section; the gradients of sinks "
      "and of what a score captures are sums over all",
      FT_READS_ANY},
+    {"adds", FT_CANNOT_RUN, adds,
+     "ordered adds have their own warps; without order a warp beside the loader adds for one key "
+     "tile a block, where nobody else needs it",
+     READS(dq_adds) | READS(loads_beside_dq) | READS(persistent)},
+    {"turned", FT_CANNOT_RUN, turned,
+     "K^T in registers has 64 rows, the m of wgmma, of one key tile a loop; the last kernel turns "
+     "dQ around in shared memory, in 16 bits",
+     READS(dq_turned) | READS(persistent)},
     {"parts", FT_CANNOT_RUN, parts,
      "walks are divided where the lists of a block mask say that some are longer than others; "
      "persistent blocks take whole ones",
@@ -271,6 +304,8 @@ static const struct ft_rule rules[] = {
     {"streamed-walks", FT_NOT_WORTH_TRYING, streams_short_walks,
      "one loop over the steps of all key tiles serves short walks, and heads of up to 64 columns",
      FT_READS_ANY},
+    {"red-steps", FT_NOT_WORTH_TRYING, red_steps,
+     "adds from registers gained in steps of 128 queries alone", READS(dq_adds) | READS(block_m)},
     {"lone-heads", FT_NOT_WORTH_TRYING, lone_heads, FT_LONE_HEADS_SAYS, READS(heads_inner)},
     {"long-tile", FT_NOT_WORTH_TRYING, long_tile,
      "more than half of the rows would lie beyond the last query or key", FT_READS_ANY},

@@ -12,6 +12,9 @@ enum ft_pacing { FT_PACING_NONE, FT_PACING_STAGGERED, FT_PACING_IN_TURNS };
 enum ft_block_tiles { FT_ONE_TILE, FT_PERSISTENT, FT_STREAMED };
 enum { FT_STREAMED_NOTES = 8 };
 
+/* The values of dq_adds. */
+enum ft_dq_adds { FT_DQ_BY_ITS_WARPS, FT_DQ_FROM_REGISTERS, FT_DQ_BESIDE_THE_LOADER };
+
 #define FT_WGMMA_BACKWARD_KNOBS(KNOB)                                                              \
   KNOB(block_m, (64, 128), 1, 512, "B_r: query rows of a step")                                    \
   KNOB(block_n, (128, 192, 64), 1, 512, "B_c: keys of a block, 64 for each consumer")              \
@@ -29,6 +32,10 @@ enum { FT_STREAMED_NOTES = 8 };
        "2: in one loop over the steps of all, the next K ahead")                                   \
   KNOB(early_dq, (0, 1), 0, 1,                                                                     \
        "1: the last kernel begins with L2 sections that are done; 0: when the main one has ended") \
+  KNOB(dq_adds, (0, 1), 0, 2,                                                                      \
+       "a step's dQ is added to its sum 0: from shared memory by the warps that made it, 1: from " \
+       "registers, 2: from shared memory by a warp beside the loader")                             \
+  KNOB(dq_turned, (0), 0, 1, "1: dQ is made transposed, of K^T in registers; 0: as it is")         \
   KNOB(pacing, (0, 1, 2), 0, 2,                                                                    \
        "consumers are kept out of step 1: as they begin, 2: by computing exponentials in turns")   \
   KNOB(part_steps, (0, 32), 0, 1024,                                                               \
@@ -60,7 +67,7 @@ enum { FT_STREAMED_NOTES = 8 };
   TEMPLATE(consumer_regs, "registers of a consumer's thread, likewise")                            \
   TEMPLATE(dq_sums, "fp32 sums of a tile of queries")                                              \
   TEMPLATE(dq_stages,                                                                              \
-           "ordered adds: dQ tiles in shared memory, each with a warp that adds it; else 0")       \
+           "dQ tiles in shared memory, each with a warp beside the loader that adds it; else 0")   \
   TEMPLATE(dq_columns, "of dQ that one product makes, where they are more than 64; else 64")       \
   TEMPLATE(prepare_threads, "of a block of the first kernel")                                      \
   TEMPLATE(dq_threads, "of a block of the last kernel, which makes dQ of sums")                    \

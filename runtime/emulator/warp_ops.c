@@ -20,7 +20,7 @@
 const char *const ft_warp_op_names[FE_WARP_OPS] = {
     "__syncwarp",     "__shfl_xor_sync", "a vote",          "redux.sync.or",   "ldmatrix",
     "ldmatrix.trans", "mma.sync (bf16)", "mma.sync (fp16)", "mma.sync (tf32)", "mma.sync (e4m3)",
-    "stmatrix",       "bar.sync",        "bar.arrive",      "barrier.cluster"};
+    "stmatrix",       "stmatrix.trans",  "bar.sync",        "bar.arrive",      "barrier.cluster"};
 
 static void sync_warp(struct ft_warp *warp) {
   ft_clocks_order(ft_block_now->shared.clocks, warp->lanes[0]->agent, FE_WARP);
@@ -92,17 +92,27 @@ static void ldmatrix(struct ft_warp *warp, bool transposed, int line) {
   }
 }
 
-static void stmatrix(struct ft_warp *warp, int line) {
+/* Two elements, the pair-th, of row lane % 8 of matrix lane / 8 as it is stored. */
+static uint32_t stored_pair(const struct ft_warp *warp, bool transposed, int lane, int pair) {
+  const int row = lane % 8;
+  const struct fe_stmatrix *const source = warp->lanes[row * 4 + pair]->record;
+  if (!transposed) return source->registers[lane / 8];
+  uint32_t both = 0;
+  for (int half = 0; half < 2; half++) {
+    const struct fe_stmatrix *const of = warp->lanes[(2 * pair + half) * 4 + row / 2]->record;
+    both |= (of->registers[lane / 8] >> 16 * (row % 2) & 0xFFFFu) << 16 * half;
+  }
+  return both;
+}
+
+static void stmatrix(struct ft_warp *warp, bool transposed, int line) {
   struct ft_shared_memory *const shared = &ft_block_now->shared;
   for (int lane = 0; lane < FE_WARP; lane++) {
     const struct ft_thread *const thread = warp->lanes[lane];
     const uint32_t address = ((const struct fe_stmatrix *)thread->record)->address;
     uint32_t row[4];
     char what[256];
-    for (int pair = 0; pair < 4; pair++) {
-      const struct fe_stmatrix *const source = warp->lanes[lane % 8 * 4 + pair]->record;
-      row[pair] = source->registers[lane / 8];
-    }
+    for (int pair = 0; pair < 4; pair++) row[pair] = stored_pair(warp, transposed, lane, pair);
     if (ft_shared_write(shared, thread->number, address, sizeof row, line, what))
       ft_fault_lane(thread, line, "%s", what);
     memcpy(ft_shared_at(shared, address), row, sizeof row);
@@ -280,7 +290,8 @@ void ft_warp_op_run(enum fe_warp_op op, struct ft_warp *warp, int line) {
   case FE_MMA_FP16: mma(warp, ft_from_fp16, line); break;
   case FE_MMA_TF32: mma_tf32(warp, line); break;
   case FE_MMA_E4M3: mma_e4m3(warp, line); break;
-  case FE_STMATRIX_X4: stmatrix(warp, line); break;
+  case FE_STMATRIX_X4: stmatrix(warp, false, line); break;
+  case FE_STMATRIX_X4_TRANS: stmatrix(warp, true, line); break;
   case FE_BARRIER_SYNC: ft_named_barrier(warp, true, line); break;
   case FE_BARRIER_ARRIVE: ft_named_barrier(warp, false, line); break;
   case FE_CLUSTER_SYNC: ft_cluster_barrier(warp, line); break;

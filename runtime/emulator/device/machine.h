@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { FE_ABI = 10 };
+enum { FE_ABI = 11 };
 enum { FE_WARP = 32 };
 /* Dynamic shared memory begins here in the shared window; what lies below is nobody's. */
 enum { FE_SHARED_BASE = 1024, FE_SHARED_MOST = 232448 };
@@ -38,9 +38,10 @@ enum fe_warp_op {
   FE_LDMATRIX_X4_TRANS,
   FE_MMA_BF16, /* struct fe_mma: m16n8k16, fp32 accumulators */
   FE_MMA_FP16,
-  FE_MMA_TF32,       /* struct fe_mma: m16n8k8 */
-  FE_MMA_E4M3,       /* struct fe_mma: m16n8k32 */
-  FE_STMATRIX_X4,    /* struct fe_stmatrix */
+  FE_MMA_TF32,    /* struct fe_mma: m16n8k8 */
+  FE_MMA_E4M3,    /* struct fe_mma: m16n8k32 */
+  FE_STMATRIX_X4, /* struct fe_stmatrix */
+  FE_STMATRIX_X4_TRANS,
   FE_BARRIER_SYNC,   /* struct fe_barrier: bar.sync */
   FE_BARRIER_ARRIVE, /* struct fe_barrier: bar.arrive, which does not wait */
   FE_CLUSTER_SYNC,   /* no record; barrier.cluster: arrive and wait */
