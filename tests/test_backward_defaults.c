@@ -63,12 +63,51 @@ START_TEST(many_short_walks_are_one_loop) {
 }
 END_TEST
 
+START_TEST(steps_of_128_queries_add_from_registers) {
+  static const struct expected cases[] = {
+      {"backward d64 hq32 b4 nq4096", "block_m=128", NULL},
+      {"backward d64 hq32 b4 nq4096", "early_dq=1 dq_adds=1 pacing=1", NULL},
+      {"backward d64 hq32 b2 nq8192", "block_n=128", NULL},
+      {"backward d64 hq32 b2 nq8192", "dq_adds=1", NULL},
+      {"backward d64 hq32 b16 nq1024", "dq_adds=1", NULL},
+      {"backward d64 hq32 hkv8 b4 nq4096 causal", "dq_adds=1", NULL},
+      {"backward d64 hq32 nq16384 window", "dq_adds=1", NULL},
+      {"backward d64 hq32 b4 nq4096 causal", "block_n=192", "dq_adds"},
+      {"backward d64 hq32 b32 nq768", "block_m=64", "dq_adds"},
+      {"backward d64 hq32 b16 nq1024 deterministic", "block_m=64", "dq_adds"},
+      {"backward d64 hq32 b2 nq8192 deterministic", "block_m=", "dq_adds"},
+      {"backward d64 hq32 b4 nq4096 dropout", "block_m=128", "dq_adds"},
+      {"backward d64 hq8 hkv1 nq2048", "block_m=128 block_n=64", "dq_adds"},
+      {"backward d64 hq32 nq16384 mask=128x128@0.1", "persistent=2", "dq_adds"},
+      {"backward d128 hq16 b4 nq4096", "block_m=64", "dq_adds"}};
+  expect_all(cases, sizeof cases / sizeof *cases);
+}
+END_TEST
+
+START_TEST(clusters_have_early_dq) {
+  static const struct expected cases[] = {
+      {"backward d256 hq8 b4 nq4096", "early_dq=1", NULL},
+      {"backward d256 hq8 nq16384 causal", "early_dq=1", NULL},
+      {"backward d256 hq8 nq16384 mask=128x128@0.1", "early_dq=1", NULL},
+      {"backward d160 hq12 b4 nq4096", "early_dq=1", NULL},
+      {"backward d160 hq12 b4 nq4096 causal", "dq_stages=2", "early_dq"},
+      {"backward d160 hq12 nq16384", "dq_stages=2", "early_dq"},
+      {"backward d192 hq10 b4 nq4096", "multicast=1", "early_dq"},
+      {"backward d256 hq8 b4 nq4096 ragged", "dq_stages=", "early_dq"},
+      {"backward d256 hq8 b4 nq4096 dropout", "dq_stages=", "early_dq"},
+      {"backward d256 hq8 b4 nq4096 deterministic", "dq_stages=", "early_dq"}};
+  expect_all(cases, sizeof cases / sizeof *cases);
+}
+END_TEST
+
 Suite *make_backward_defaults_suite(void) {
   Suite *const suite = suite_create("backward_defaults");
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, wide_groups_of_causal_heads_have_heads_inner);
   tcase_add_test(tests, heads_of_192_columns_have_multicast);
   tcase_add_test(tests, many_short_walks_are_one_loop);
+  tcase_add_test(tests, steps_of_128_queries_add_from_registers);
+  tcase_add_test(tests, clusters_have_early_dq);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -351,7 +351,9 @@ START_TEST(defaults_of_few_key_tiles_are_narrow) {
                /* 224 tiles: two rounds; 308: three */
                {"backward d64 hq8 hkv4 b8 nq777 deterministic", 64, 128, 1},
                {"backward d64 hq8 hkv4 b11 nq777 deterministic", 64, 128, 0},
-               {"backward d64 hq12 b16 nq1024", 64, 128, 1},
+               {"backward d64 hq12 b16 nq1024", 128, 128, 1},
+               {"backward d64 hq12 b16 nq1024 causal", 64, 128, 0},
+               {"backward d64 hq12 b16 nq1023", 64, 128, 1},
                {"backward d64 hq12 b8 nq2048", 128, 128, 1},
                {"backward d64 hq12 b16 nq1024 window@64,0", 128, 128, 1}};
   const struct ft_arch arch = known_gpu("h200");

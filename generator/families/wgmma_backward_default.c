@@ -16,7 +16,8 @@ enum when {
   WIDE,         /* PLAIN; tiles of 192 keys take clearly fewer rounds than those of 128, or many */
   PLAIN_CAUSAL, /* PLAIN, causal, without mask, window and ragged, not deterministic */
   LONG_CAUSAL,  /* PLAIN_CAUSAL, more than 96 columns; walks of 8192 queries or more */
-  MEDIUM,       /* PLAIN; walks of fewer than 2048 queries, without mask, window and ragged */
+  MEDIUM,       /* PLAIN; walks of fewer than 2048 queries, 1024 where tiles of 128x128 that add dQ
+                   from registers are better; without mask, window and ragged */
   DROPPED_MEDIUM,  /* the same with dropout */
   SCORED_AND_MORE, /* with a score function, and with dropout or gradients of captured things: these
                       leave the fewest registers. Without a block mask */
@@ -158,15 +159,17 @@ static bool walks_are_short(const struct ft_request *request, int64_t most) {
   return rows > 0 && rows <= most;
 }
 
-/* What the last round of tiles of 192 keys leaves idle is little beside the rest. Causal walks of
- * 2048 queries won at 5 rounds and lost at 3, those of 1024 won at 23; others won at 20 if they had
- * 8192 queries, not with 4096. Where heads share their keys, such tiles lost. */
+/* What the last round of causal tiles of 192 keys leaves idle is little beside the rest. Walks of
+ * 2048 queries won at 5 rounds and lost at 3, those of 1024 won at 23. Walks that are not causal
+ * lost to tiles of 128x128 that add dQ from registers, where they had won before. Where heads share
+ * their keys, such tiles lost. Ordered adds come from shared memory: there they won at 20 rounds of
+ * 8192 queries. */
 static bool wide_tiles_take_rounds(const struct ft_request *request, const struct ft_arch *arch) {
   enum { KEYS = 192, ROUNDS = 16, CAUSAL_ROUNDS = 4, CAUSAL = 1024, LONG = 2048, FULL = 8192 };
   const bool causal = request->causal != FT_CAUSAL_NONE;
   const int rounds = causal && !walks_are_short(request, LONG - 1) ? CAUSAL_ROUNDS : ROUNDS;
   return request->heads_q == request->heads_kv && request->mask_rows == 0 && !request->ragged &&
-         (causal || !request->window) && key_tiles(request, KEYS) > 0 &&
+         (causal || (!request->window && request->deterministic)) && key_tiles(request, KEYS) > 0 &&
          !walks_are_short(request, (causal ? CAUSAL : FULL) - 1) &&
          !tiles_fit(request, KEYS, rounds * (int64_t)arch->sm_count);
 }
@@ -177,6 +180,7 @@ static bool when_is(enum when when, const struct ft_request *request, const stru
   const bool plain = unscored && !request->dropout;
   const bool whole = request->mask_rows == 0 && !request->window && !request->ragged;
   const bool medium = whole && walks_are_short(request, LONG_WALK - 1);
+  const bool red = !request->causal && !request->deterministic; /* see adds_from_registers */
   switch (when) {
   case ALL: return true;
   case UNSCORED: return unscored;
@@ -194,7 +198,7 @@ static bool when_is(enum when when, const struct ft_request *request, const stru
   case LONG_CAUSAL:
     return when_is(PLAIN_CAUSAL, request, arch) && walked_rows(request) >= LONGER_WALK &&
            max_int(request->head_dim, request->head_dim_v) > NARROW;
-  case MEDIUM: return plain && medium;
+  case MEDIUM: return plain && medium && (!red || walks_are_short(request, FEW_WALK - 1));
   case DROPPED_MEDIUM: return dropped && medium;
   case SCORED_AND_MORE:
     return !unscored && request->mask_rows == 0 &&
@@ -249,6 +253,16 @@ static bool streaming_pays_in_short_walks(const struct ft_request *request,
          walks_are_short(request, ROWS) && !tiles_fit(request, k->block_n, rounds * arch->sm_count);
 }
 
+/* Steps of 128 queries make dQ in two pieces, one after the other: without a place in shared memory
+ * to wait for they took 5 % less time. With dropout nobody has measured it, and in one loop over
+ * the steps of all key tiles it lost. */
+static bool adds_from_registers(const struct ft_request *request,
+                                const struct ft_wgmma_backward_knobs *k) {
+  enum { ROWS = 128, KEYS = 128 };
+  return k->block_m == ROWS && k->block_n == KEYS && k->persistent == FT_ONE_TILE &&
+         request->score == 0 && !request->dropout && !request->deterministic;
+}
+
 bool ft_wgmma_backward_default(const struct ft_request *request, const struct ft_arch *arch,
                                struct ft_config *config) {
   enum { PART_STEPS = 32, MOST_STAGGERED = 96, GROUP_COLUMNS = 640 };
@@ -275,11 +289,11 @@ bool ft_wgmma_backward_default(const struct ft_request *request, const struct ft
       knobs_of.pacing = FT_PACING_IN_TURNS;
     }
     const bool few = favourites[i].when == FEW && request->deterministic;
-    knobs_of.early_dq = knobs_of.persistent != FT_PERSISTENT &&
-                        ft_backward_has_sections(request) &&
+    knobs_of.early_dq = knobs_of.persistent != FT_PERSISTENT && ft_backward_has_sections(request) &&
                         favourites[i].when != FEW_SHORT &&
                         (few || short_walks || early_dq_pays(request, arch, &knobs_of));
     knobs_of.heads_inner = ft_heads_inner_pays(request, GROUP_COLUMNS);
+    if (adds_from_registers(request, &knobs_of)) knobs_of.dq_adds = FT_DQ_FROM_REGISTERS;
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
   }

@@ -26,7 +26,8 @@ enum {
   BLOCK_LATENCY = 5000,      /* a block's start and end: K and V, the write of dK and dV */
   STORE_LATENCY = 900,       /* of these, where dK and dV go by way of shared memory */
   EARLY_LATENCY = 700,       /* added: a block says that its dQ is done */
-  TILE_LATENCY = 2600        /* from one key tile to the next in a block that has several */
+  RED_ROWS = 128,
+  TILE_LATENCY = 2600 /* from one key tile to the next in a block that has several */
 };
 
 static const double SHARPNESS = 6;   /* how well the parts of a step overlap */
@@ -37,6 +38,7 @@ static const double DROPOUT_TURNS = 0.975; /* of turns besides, where pointwise 
 static const double LOADS_BESIDE_DQ = 1.1; /* a load is asked for after the dQ of a step */
 static const double PERSISTENT = 1.03; /* of the loop over key tiles: 448 instructions for 425 */
 static const double STREAMED = 0.97;   /* of one over all steps: lists are read beside it */
+static const double RED = 0.97;        /* of steps of 128 queries that add dQ from registers */
 static const double EARLY_SHARE = 0.6; /* of the last kernel, done where no key tile is left, if
                                           all end together; short tiles at the end leave none */
 static const double SPILLS = 1.5;      /* registers do not suffice: products one by one */
@@ -90,6 +92,7 @@ static struct step step_of(const struct ft_request *request,
   if (k->pacing) step.all *= PACING;
   if (k->pacing == 2 && request->dropout) step.all *= DROPOUT_TURNS;
   if (k->loads_beside_dq) step.all *= LOADS_BESIDE_DQ;
+  if (k->dq_adds == FT_DQ_FROM_REGISTERS && k->block_m == RED_ROWS) step.all *= RED;
   const bool streams_lists = k->persistent == FT_STREAMED && request->mask_rows > 0;
   if (k->persistent) step.all *= streams_lists ? STREAMED : PERSISTENT;
   step.all *= pow(NEEDLESS_STAGE, k->q_stages + k->ds_stages - 4);
