@@ -557,10 +557,10 @@ typedef struct fatune_quantise_arguments {
 #define FATUNE_QUANTISE_ARGUMENTS_INIT                                                             \
   FATUNE_INIT_(fatune_quantise_arguments, FATUNE_WITH_(dtype, FATUNE_BF16))
 
-/* Turns a tensor into e4m3 as a forward of FATUNE_E4M3 takes it: out times descale is x, rounded to
- * nearest. The descale of a head or a block is its largest number / 448, at least 2^-40. NaN stays
- * NaN. Infinity becomes NaN, its descale infinite, which makes O NaN. The same bits in every run.
- * Needs sm_89 or later. Promises and errors as of fatune_merge. */
+/* Turns a tensor into e4m3: out times descale is x, rounded to nearest. The descale of a head or a
+ * block is its largest number / 448, at least 2^-40; rotated a bound, a power of two over the root
+ * of the number of columns rotated together. NaN stays NaN. Infinity becomes NaN, its descale
+ * infinite. The same bits in every run. Needs sm_89. Promises and errors as of fatune_merge. */
 FATUNE_API int fatune_quantise(fatune_session *session, const fatune_quantise_arguments *arguments,
                                void *stream);
 

@@ -1,6 +1,6 @@
 /* quantise_lab.h: what fatune_quantise must make of a row, in float64.
- * in -> out: numbers of a row -> the row rotated; byte times descale -> whether that is the number.
- */
+ * in -> out: numbers of a row -> the row rotated, what its descale follows from; byte times descale
+ * -> whether that is the number. */
 #ifndef TESTS_QUANTISE_LAB_H
 #define TESTS_QUANTISE_LAB_H
 
@@ -31,6 +31,32 @@ static inline void quantise_row(double *y, enum ft_dtype dtype, const uint16_t *
       y[c] += entry * quantise_sign(seed, from) * ft_from_dtype(dtype, x[from]) / sqrt(block);
     }
   }
+}
+
+/* What the descale of a row's block follows from: its largest number; rotated, the largest sum of
+ * the sizes of numbers that are rotated together. */
+static inline double quantise_size(enum ft_dtype dtype, const uint16_t *x, int dim, bool rotate) {
+  const int block = rotate ? dim & -dim : 1;
+  double largest = 0;
+  for (int first = 0; first < dim; first += block) {
+    double sum = 0;
+    for (int c = first; c < first + block; c++) sum += fabs(ft_from_dtype(dtype, x[c]));
+    largest = fmax(largest, sum);
+  }
+  return largest;
+}
+
+/* In the descale of a rotated head of so many rows 8 to 16 rows count twice, or all of fewer. */
+static inline double quantise_weight(int row, int rows) {
+  int apart = 1;
+  while (16 * apart < rows) apart *= 2;
+  return row % apart == 0 ? 2 : 1;
+}
+
+/* size: the largest of its rows. Rotated, a power of two before the rotation's factor. */
+static inline double quantise_descale(double size, int dim, bool rotate) {
+  return rotate ? exp2(ceil(log2(fmax(size / 448, 0x1p-36)))) / sqrt(dim & -dim)
+                : fmax(size / 448, 0x1p-40);
 }
 
 /* is: a number of e4m3 times its descale. It may err by half of its last bit, of four; numbers

@@ -95,10 +95,13 @@ static void expect_block(const struct run_case *one, int batch, int head, int bl
   double largest = 0;
   for (int row = first; row < last; row++) {
     const int at = ((batch * one->rows + row) * HEADS + head) * one->dim;
-    quantise_row(y[row], one->dtype, &numbers[at], one->dim, one->seed > 0, one->seed);
-    for (int c = 0; c < one->dim; c++) largest = fmax(largest, fabs(y[row][c]));
+    const bool rotate = one->seed > 0;
+    const double weight = rotate && one->of_block == 0 ? quantise_weight(row, one->rows) : 1;
+    quantise_row(y[row], one->dtype, &numbers[at], one->dim, rotate, one->seed);
+    largest = fmax(largest, weight * quantise_size(one->dtype, &numbers[at], one->dim, rotate));
   }
-  ck_assert_double_eq_tol(descale, fmax(largest / 448, 0x1p-40), 1e-5 * descale);
+  ck_assert_double_eq_tol(descale, quantise_descale(largest, one->dim, one->seed > 0),
+                          1e-5 * descale);
   for (int row = first; row < last; row++)
     for (int c = 0; c < one->dim; c++) {
       const uint8_t byte = bytes[((batch * one->rows + row) * HEADS + head) * one->dim + c];

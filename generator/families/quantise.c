@@ -46,22 +46,42 @@ static void plan_heads(struct ft_quantise_budget *own, const struct ft_request *
   own->head_smem_bytes = own->head_stages * task + rest;
 }
 
-/* Clusters were 1.25 times as fast as two kernels on an H200 where 5 of 8 rows came twice and were
- * rotated; beyond that nothing was measured. The limit of others is where both read as much. */
+/* Clusters of so many blocks or more: a larger one where its rounds take an eighth less. */
+static int cluster_of_few_rounds(int cluster, int64_t tasks, int64_t heads,
+                                 const struct ft_arch *arch) {
+  int64_t least = INT64_MAX / CLUSTER_MOST;
+  for (struct ft_walks clusters = {.blocks_per_sm = 1, .cluster = cluster};
+       clusters.cluster <= CLUSTER_MOST && clusters.cluster <= tasks &&
+       clusters.cluster <= arch->sm_count;
+       clusters.cluster *= 2) {
+    const int64_t at_once = ft_clusters_at_once(&clusters, arch);
+    const int64_t rounds = (heads + at_once - 1) / at_once;
+    const int64_t sixteenths = rounds * CLUSTER_MOST / clusters.cluster;
+    if (8 * sixteenths > 7 * least) continue;
+    least = sixteenths;
+    cluster = clusters.cluster;
+  }
+  return cluster;
+}
+
+/* The descale of a rotated head of many tasks is guessed, so that its rows are read once and need
+ * not fit. Rows of others that do not fit come twice: the limit is where two kernels read as much.
+ */
 int ft_quantise_cluster(const struct ft_quantise_budget *budget, int64_t rows, int64_t heads,
                         bool rotated, const struct ft_arch *arch) {
   if (budget->head_stages == 0) return 0;
   const int64_t of_task = ROWS_OF_WARP * budget->head_warps, tasks = (rows + of_task - 1) / of_task;
+  const int half = (budget->head_stages + 1) / 2;
+  if (rotated && tasks > 8 * half) return cluster_of_few_rounds(1, tasks, heads, arch);
   struct ft_walks clusters = {.blocks_per_sm = 1, .cluster = 1};
-  while (clusters.cluster < CLUSTER_MOST &&
-         tasks > (int64_t)clusters.cluster * ((budget->head_stages + 1) / 2))
+  while (clusters.cluster < CLUSTER_MOST && tasks > (int64_t)clusters.cluster * half)
     clusters.cluster *= 2;
   const int64_t of_block = (tasks + clusters.cluster - 1) / clusters.cluster;
   const int64_t twice = of_block - budget->head_stages;
-  if (twice <= 0) return clusters.cluster;
+  if (twice <= 0) return cluster_of_few_rounds(clusters.cluster, tasks, heads, arch);
   const int64_t at_once = ft_clusters_at_once(&clusters, arch);
   const int64_t places = (heads + at_once - 1) / at_once * at_once;
-  return 8 * twice > (rotated ? 5 : 6) * of_block || 2 * places > 3 * heads ? 0 : clusters.cluster;
+  return 8 * twice > 6 * of_block || 2 * places > 3 * heads ? 0 : clusters.cluster;
 }
 
 static void plan(struct ft_budget *budget, const struct ft_request *request,

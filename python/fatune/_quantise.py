@@ -22,8 +22,9 @@ def quantise(x: torch.Tensor, *, layout: str = "bhsd", rotate: int | None = None
     """(x8, descale): x as float8_e4m3fn, and float32 [batch, heads]; x8 times descale is x, rounded to nearest.
 
     x: float16 or bfloat16, [batch, heads, seq, dim] (layout "bhsd") or [batch, seq, heads, dim] ("bshd"), dim a multiple of
-    16. The descale of a head of a batch entry is its largest number / 448. NaN stays NaN. Infinity makes NaN of itself and
-    the descale infinite, which attention() does not take. What attention() takes:
+    16. The descale of a head of a batch entry is its largest number / 448; with rotate a bound, a power of two over the root
+    of the number of columns that are rotated together. NaN stays NaN. Infinity makes NaN of itself and the descale infinite,
+    which attention() does not take. What attention() takes:
 
         (q8, of_q), (k8, of_k), (v8, of_v) = (fatune.quantise(x) for x in (q, k, v))
         out = fatune.attention(q8, k8, v8, descales=(of_q, of_k, of_v))
