@@ -206,17 +206,33 @@ struct toll {
   struct {
     const struct ft_rule *rule;
     long rejected;
-  } rules[64];
+  } rules[128];
   int count;
 };
 
+/* By the rules themselves: of millions of configs names would be compared longer than all else. */
 static void count_rejected(struct toll *toll, const struct ft_rule *rule) {
   enum { MOST = sizeof toll->rules / sizeof *toll->rules };
   int i = 0;
-  while (i < toll->count && strcmp(toll->rules[i].rule->name, rule->name) != 0) ++i;
+  while (i < toll->count && toll->rules[i].rule != rule) ++i;
   if (i == MOST) return;
   if (i == toll->count) toll->rules[toll->count++].rule = rule;
   ++toll->rules[i].rejected;
+}
+
+/* Rules of several families that have one name are one. */
+static void join_names(struct toll *toll) {
+  int kept = 0;
+  for (int i = 0; i < toll->count; ++i) {
+    int same = 0;
+    while (same < kept && strcmp(toll->rules[same].rule->name, toll->rules[i].rule->name) != 0)
+      ++same;
+    if (same < kept)
+      toll->rules[same].rejected += toll->rules[i].rejected;
+    else
+      toll->rules[kept++] = toll->rules[i];
+  }
+  toll->count = kept;
 }
 
 int cli_explain_space(struct cli *cli, const struct ft_request *request,
@@ -235,6 +251,7 @@ int cli_explain_space(struct cli *cli, const struct ft_request *request,
     else
       count_rejected(&toll, broken);
   }
+  join_names(&toll);
   json_t *const rules = json_object(), *const counts = json_object();
   cli_table_begin(&table, ">rejected|rule|kind|why");
   for (int i = 0; i < toll.count; ++i) {
