@@ -294,7 +294,7 @@ static const struct {
     {SHAPE FILES " --gpu emulator:h20", 2, "did you mean 'emulator:h200'?"},
     {SHAPE FILES H200 " --causal", 2, "unrecognized option '--causal'"},
     {SHAPE FILES H200 " --shapes x", 2, "unrecognized option '--shapes'"},
-    {FILES H200, 2, "no request"},
+    {FILES H200, 2, "no request; give one as \"forward bf16 d128 hq32 nq4096\" or by"},
     {SHAPE " -o nowhere/o --from x --descales d" H200, 1, "cannot write 'nowhere/o'"},
     {SHAPE " -o . --from x --descales d" H200, 1, "--output"},
     {SHAPE " -o o --from x --descales nowhere/d" H200, 1, "--descales: cannot write 'nowhere/d'"},

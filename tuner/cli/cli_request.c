@@ -272,9 +272,8 @@ int cli_request_end(struct cli_options *options, bool exactly_one) {
     FT_TRY(cli_shapes_read(draft->shapes, take_shape, options, &options->damaged));
   if (draft->by_option) FT_TRY(finish_fields(options));
   if (options->request_count == 0) {
-    return ft_fail(FT_E_ARGUMENT,
-                   "no request; give one as \"forward bf16 d128 hq32 nq4096 causal\" "
-                   "or by --head-dim 128 --heads 32 --seqlen 4096 --causal");
+    return ft_fail(FT_E_ARGUMENT, "no request; give one as \"forward bf16 d128 hq32 nq4096\" "
+                                  "or by --head-dim 128 --heads 32 --seqlen 4096");
   }
   if (!exactly_one || options->request_count == 1) return FT_OK;
   if (options->request_count > 2 || !draft->both) {
