@@ -198,6 +198,11 @@ START_TEST(defaults_fit_few_rows) {
       {"d128 hq32 hkv8 b16 nq1 nk8192 pages=64", "h200", "pack_gqa=1 split_keys=1", "block_m=128"},
       {"d128 hq32 hkv8 b500 nq1 nk8192 pages=16", "h200", "pack_gqa=1 split_keys=1", "block_m=128"},
       {"d256 b9 nq3 nk8192 pages=64 dropout causal", "h200", "split_keys=1", "block_m=128"},
+      {"d128 hq32 hkv8 b16 nq1 nk8192 pages=16", "h200", "block_n=128 stages=2", "stages=3"},
+      {"d128 hq32 hkv8 b4 nq4096 causal pages=64", "h200", "block_m=128 block_n=128", "lpt"},
+      {"d128 hq32 hkv8 b4 nq4096 causal pages=64", "h200", "multicast=2", "split_keys"},
+      {"d128 hq32 hkv8 b4 nq4096 causal pages=16", "h200", "block_m=128", "multicast"},
+      {"d128 hq24 hkv8 b4 nq4096 causal pages=64", "h200", "block_m=128", "multicast"},
       /* By mma.sync: long walks of mixed lengths, and short ones; heads that are not packed read
        * the same K and V side by side. */
       {"kv=e4m3 d128 hq32 hkv8 b32 nq1 nk131072 pages=64", "h200", "split_keys=1", "block_m=64"},

@@ -109,10 +109,10 @@ void ft_wgmma_forward_few_scored(const struct ft_request *request, const struct 
 void ft_wgmma_forward_far_scored(const struct ft_request *request, const struct ft_arch *arch,
                                  struct ft_config *config);
 
-/* Lets the blocks of a cluster share K and V in pages by twos of heads where an H200 showed that to
- * be faster. Any other request keeps its config. */
-void ft_wgmma_forward_pair_heads(const struct ft_request *request, const struct ft_arch *arch,
-                                 struct ft_config *config);
+/* Adapts the default config of a request whose K and V lie in pages to what an H200 showed to be
+ * faster. Any other request keeps its config. */
+void ft_wgmma_forward_of_pages(const struct ft_request *request, const struct ft_arch *arch,
+                               struct ft_config *config);
 
 /* The default of a small problem. false: the request is no small problem, or one that was not
  * measured; then *config is as it was. */

@@ -492,7 +492,7 @@ bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_
   const double least = by_mma ? estimate(request, arch, config, &tiles) : 0;
   if (us < (request->pages > 0 ? PAGES : CLEARLY) * least) return false;
   alone_where_long(request, arch, config);
-  ft_wgmma_forward_pair_heads(request, arch, config);
+  ft_wgmma_forward_of_pages(request, arch, config);
   divide_longest(request, arch, config);
   turn_values(request, arch, config);
   ft_wgmma_forward_far_scored(request, arch, config);
