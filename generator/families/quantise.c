@@ -18,13 +18,14 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
 enum { WARP = 32, ROWS_OF_WARP = 16, CLUSTER_MOST = 16 };
 
 /* Two blocks on a multiprocessor where their registers fit, so that one computes while the other
- * waits; up to 192 KiB in the rings of both. */
+ * waits; up to 192 KiB in the rings of both. With 128 columns ptxas spills for sm_89 alone. */
 static void plan_ring(struct ft_quantise_budget *own, struct ft_budget *budget, int head_dim,
                       int warps, const struct ft_arch *arch) {
-  enum { HALF_OF_REGISTERS = 128, RINGS_MOST = 192 * 1024 };
+  enum { RINGS_MOST = 192 * 1024 };
+  const int half_of_registers = arch->sm < 90 ? 112 : 128; /* columns */
   const int task = own->rows * head_dim * (int)sizeof(uint16_t);
   const int largest = 2 * warps * (int)sizeof(float);
-  own->blocks = head_dim <= HALF_OF_REGISTERS ? 2 : 1;
+  own->blocks = head_dim <= half_of_registers ? 2 : 1;
   const int room = arch->smem_per_sm / own->blocks - arch->smem_reserved - largest;
   own->stages = max_int(1, min_int(room, RINGS_MOST / own->blocks) / task);
   budget->smem_bytes = own->stages * task + largest;
