@@ -56,7 +56,7 @@ static const struct {
     {"O that is not corrected", steps, "parts/consumer_steps.cu.in",
      "  correct(consumer.rO, correction);\n", ""},
     {"rows g + 8 of O corrected by the factor of rows g", steps, "parts/consumer_steps.cu.in",
-     "factor[0], factor[1]}", "factor[0], factor[0]}"},
+     "return {due, factor[0], factor[1]};", "return {due, factor[0], factor[0]};"},
     {"LSE with half the maximum", steps, "parts/epilogue_wgmma.cu.in", "(row_max + lg2(l))",
      "(0.5f * row_max + lg2(l))"},
 };
