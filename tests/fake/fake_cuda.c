@@ -22,7 +22,7 @@ enum {
   NOT_FOUND = 500
 };
 
-enum { FUNCTIONS = 8, OF_PASSES = 3, MAIN = 1, MERGE = 7 }; /* prepare, kernel, convert; of masks */
+enum { FUNCTIONS = 8, OF_PASSES = 3, CONVERT = 2, MERGE = 7 }; /* prepare, kernel, convert */
 
 static struct fake_gpu gpu = {"NVIDIA H200", 90, 132, 1, 0, 0};
 static struct fake_launch last_launch;
@@ -225,7 +225,7 @@ DEFINE(cuCtxSynchronize, (void)) {
 /* Its functions are found by their addresses. */
 struct CUmod_st {
   unsigned char functions[FUNCTIONS];
-  bool is_backward;          /* who has asked for the others launches a backward */
+  bool is_backward;          /* who has asked for the last kernel of a backward launches one */
   bool is_no_pass, is_merge; /* its argument is another */
   bool is_tiled; /* who has had tensor maps made before a launch hands over some in each */
 };
@@ -258,7 +258,7 @@ DEFINE(cuModuleGetFunction, (cu_function * function, cu_module module, const cha
     if (strcmp(name, function_names[n]) != 0) continue;
     *function = (cu_function)(void *)&module->functions[n];
     module->functions[n] = (unsigned char)n;
-    module->is_backward |= n != MAIN && n != MERGE;
+    module->is_backward |= n == CONVERT;
     return 0;
   }
   return NOT_FOUND;
