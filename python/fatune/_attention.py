@@ -133,11 +133,7 @@ def attend(q, k, v, asked, compiling, return_lse, session, owners=None, widened=
                           or sinks is not None and sinks.requires_grad)
     if tf32 is None:
         tf32 = takes_tf32(torch, q)
-    if seed is None:
-        seed = draw_seed(torch, q.device) if dropout else 0
-    if dropout:
-        check_seed("seed", seed, q.device)
-        check_seed("offset", offset, q.device)
+    seed = seed_of(torch, seed, offset, dropout, q.device)
     if learnt and out is not None:
         raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
     call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
@@ -199,6 +195,17 @@ def takes_tf32(torch, q):
 def draw_seed(torch, device):
     """A seed from PyTorch's generator; a kernel of PyTorch's draws it where it is read."""
     return torch.randint(0, 2**63 - 1, (1,), dtype=torch.int64, device=device)
+
+
+def seed_of(torch, seed, offset, dropout, device):
+    """The seed of a call: as given, else drawn. Without dropout nobody reads seed and offset, and they are not looked at."""
+    if not dropout:
+        return 0 if seed is None else seed
+    if seed is None:
+        seed = draw_seed(torch, device)
+    check_seed("seed", seed, device)
+    check_seed("offset", offset, device)
+    return seed
 
 
 _OPTIONS = ("causal", "window", "scale", "dropout", "mask", "layout", "session", "deterministic", "score", "visible",

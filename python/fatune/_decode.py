@@ -6,9 +6,9 @@ import operator
 from typing import TYPE_CHECKING
 
 from . import _structs as s
-from ._attention import draw_seed
+from ._attention import seed_of
 from ._autograd import bytes_of
-from ._checks import check_int32, check_out, check_seed, check_session, check_starts, check_tensors
+from ._checks import check_int32, check_out, check_session, check_starts, check_tensors
 from ._devices import launch
 from ._launch import Call, _view
 from ._library import check, library
@@ -138,11 +138,7 @@ def decode(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, page_t
         raise ValueError("one of new_k, new_v is None; allowed: both, or neither")
     if new_k is not None and new_v is not None:
         call.take_new_rows(q, [tensor.unsqueeze(0) if packed else tensor for tensor in (new_k, new_v)])
-    if seed is None:
-        seed = draw_seed(torch, q.device) if dropout else 0
-    if dropout:
-        check_seed("seed", seed, q.device)
-        check_seed("offset", offset, q.device)
+    seed = seed_of(torch, seed, offset, dropout, q.device)
     shape = call.o_shape[1:] if packed else call.o_shape
     if out is None:
         out = q.new_empty(shape, dtype=call.o_dtype)

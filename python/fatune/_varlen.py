@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._attention import draw_seed
+from ._attention import seed_of
 from ._autograd import bytes_of, function
-from ._checks import check_int32, check_out, check_seed, check_session, check_starts, check_tensors
+from ._checks import check_int32, check_out, check_session, check_starts, check_tensors
 from ._launch import Call
 
 if TYPE_CHECKING:
@@ -84,11 +84,7 @@ def varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torc
     q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
     call = _Call(q, k, v, lengths, descales, out_dtype=out_dtype, causal=causal, window=window, scale=scale, dropout=dropout, session=session,
                  score=score, visible=visible, captured=captured, sinks=sinks, deterministic=deterministic)
-    if seed is None:
-        seed = draw_seed(torch, q.device) if dropout else 0
-    if dropout:
-        check_seed("seed", seed, q.device)
-        check_seed("offset", offset, q.device)
+    seed = seed_of(torch, seed, offset, dropout, q.device)
     learnt = call.want_gradients()
     if torch.is_grad_enabled() and (learnt or any(tensor.requires_grad for tensor in (q, k, v))):
         if out is not None:
