@@ -46,7 +46,8 @@ static inline double quantise_size(enum ft_dtype dtype, const uint16_t *x, int d
   return largest;
 }
 
-/* In the descale of a rotated head of so many rows 8 to 16 rows count twice, or all of fewer. */
+/* How often a row counts in the descale of a rotated head. Of up to 16 rows each counts twice; of
+ * more, 8 to 16 that lie equally far apart do, the others once. */
 static inline double quantise_weight(int row, int rows) {
   int apart = 1;
   while (16 * apart < rows) apart *= 2;

@@ -1,7 +1,8 @@
 /* compile_pool.c: compiles ahead of the search, a bounded number of them.
- * in -> out: the next unclaimed candidate -> a slot; ft_compile_pool_take empties the slots, in
- * order but for those that take long. What is not claimed yet may still change its place. The bound
- * keeps a search that stops early from having compiled hundreds of kernels for nothing. */
+ * in -> out: the next unclaimed candidate -> a slot, which ft_compile_pool_take empties. Slots are
+ * emptied in order, but one that takes long to compile is passed by others. A candidate that is not
+ * claimed yet may still change its place. The bound keeps a search that stops early from having
+ * compiled hundreds of kernels for nothing. */
 #include "tuner/search/compile_pool.h"
 
 #include <pthread.h>
