@@ -13,11 +13,10 @@
 #include "generator/status.h"
 #include "runtime/choice.h"
 #include "runtime/kernel_source.h"
-#include "runtime/launch.h"
 #include "runtime/module.h"
-#include "runtime/scores.h"
 #include "generator/model/model.h"
 #include "tuner/search/known_trials.h"
+#include "tuner/search/loaded.h"
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/problem.h"
 #include "tuner/verify/problem_options.h"
@@ -46,16 +45,6 @@ struct ft_gpu_rig {
   struct ft_nvml *nvml;
   struct ft_problem *small, *timed;
   struct ft_known known;
-};
-
-/* A candidate on the GPU. */
-struct loaded {
-  struct ft_gpu_rig *rig;
-  struct ft_config config;
-  struct ft_module module;
-  struct ft_budget budget;
-  struct ft_launch_plan plan;
-  struct ft_launch launch; /* prepared for one of the two problems */
 };
 
 /* ---- compile, store ---- */
@@ -163,21 +152,10 @@ static int rig_prepare(void *payload) {
 static int rig_load(void *payload, const struct ft_config *config, const struct ft_kernel *kernel,
                     void **out) {
   struct ft_gpu_rig *rig = payload;
-  /* struct loaded holds tensor maps, whose alignment is more than malloc's. */
-  struct loaded *loaded = aligned_alloc(_Alignof(struct loaded), sizeof *loaded);
+  struct ft_loaded *loaded;
   *out = NULL;
-  if (!loaded) return ft_fail(FT_E_MEMORY, "no memory for a candidate");
-  memset(loaded, 0, sizeof *loaded);
-  loaded->rig = rig;
-  loaded->config = *config;
-  loaded->budget = ft_budget_of(&rig->request, config, &rig->arch);
-  loaded->plan = (struct ft_launch_plan){.request = &rig->request,
-                                         .config = &loaded->config,
-                                         .arch = &rig->arch,
-                                         .budget = &loaded->budget};
-  int status = ft_session_score(rig->session, rig->request.score, &loaded->plan.score);
-  if (status == FT_OK)
-    status = ft_module_load(&loaded->module, rig->session, kernel, config->family);
+  FT_TRY(ft_loaded_make(&loaded, rig->session, rig->stream, &rig->request, &rig->arch, config));
+  const int status = ft_module_load(&loaded->module, rig->session, kernel, config->family);
   if (status != FT_OK)
     free(loaded);
   else
@@ -187,92 +165,30 @@ static int rig_load(void *payload, const struct ft_config *config, const struct 
 
 static void rig_unload(void *payload, void *handle) {
   struct ft_gpu_rig *rig = payload;
-  struct loaded *loaded = handle;
+  struct ft_loaded *loaded = handle;
   if (!rig->hung) ft_module_unload(&loaded->module, rig->session);
   free(loaded);
 }
 
-static int enqueue(const struct loaded *loaded, cu_stream stream) {
-  return ft_launch_enqueue(&loaded->launch, &loaded->rig->session->driver, &loaded->module, stream);
-}
-
-static int launch(void *payload, cu_stream stream) {
-  return enqueue(payload, stream);
-}
-
-/* Prepares the candidate's launch for a problem. A problem's workspace is allocated anew when a
- * candidate wants another size, so its address is read here and not when the candidate is loaded.
- * The request must outlive the launch. */
-static int aim(struct loaded *loaded, const struct ft_problem *problem,
-               const struct ft_request *request) {
-  loaded->plan.request = request;
-  FT_TRY(ft_launch_prepare(&loaded->launch, &loaded->plan, ft_problem_arguments(problem)));
-  return ft_launch_map_tensors(&loaded->launch, &loaded->rig->session->driver);
-}
-
-static int workspace_of(const struct loaded *loaded, const struct ft_problem *problem,
-                        const struct ft_request *request, size_t *bytes) {
-  struct ft_launch_plan plan = loaded->plan;
-  plan.request = request;
-  return ft_launch_workspace(&plan, ft_problem_arguments(problem), bytes);
-}
-
-static int run_and_wait(void *payload, const fatune_arguments *arguments) {
-  const struct loaded *loaded = payload;
-  (void)arguments; /* the launch is prepared */
-  FT_TRY(enqueue(loaded, loaded->rig->stream));
-  return ft_stream_wait(loaded->rig->session, loaded->rig->stream);
-}
-
-static int verify_on(struct loaded *loaded, struct ft_problem *problem,
-                     const struct ft_request *request, int rows, struct ft_comparison *comparison) {
-  const struct ft_gpu_rig *rig = loaded->rig;
-  const struct ft_problem_run run = {run_and_wait, loaded, rig->stream, problem == rig->small};
-  size_t bytes;
-  FT_TRY(workspace_of(loaded, problem, request, &bytes));
-  FT_TRY(ft_problem_reserve(problem, bytes));
-  FT_TRY(aim(loaded, problem, request));
-  return ft_problem_check(problem, &run, rows, rig->threads, comparison);
-}
-
 static int rig_verify(void *payload, void *handle, struct ft_comparison *comparison) {
   struct ft_gpu_rig *rig = payload;
-  struct loaded *loaded = handle;
   const struct ft_request small = ft_small_request(&rig->request, &rig->arch);
   FT_TRY(rig_prepare(rig));
-  FT_TRY(verify_on(loaded, rig->small, &small, SMALL_ROWS, comparison));
+  FT_TRY(ft_loaded_check(handle, rig->small, &small, SMALL_ROWS, rig->threads, true, comparison));
   if (!(comparison->error_ratio <= 1)) return FT_OK;
   struct ft_comparison timed;
-  FT_TRY(verify_on(loaded, rig->timed, &rig->request, TIMED_ROWS, &timed));
+  FT_TRY(
+      ft_loaded_check(handle, rig->timed, &rig->request, TIMED_ROWS, rig->threads, false, &timed));
   if (!(timed.error_ratio <= comparison->error_ratio)) *comparison = timed;
-  return FT_OK;
-}
-
-/* Prepares all of them for the timed problem, with a workspace that is large enough for each. */
-static int aim_all(struct ft_gpu_rig *rig, void *const *handles, int count) {
-  size_t most = 0, bytes;
-  for (int n = 0; n < count; n++) {
-    FT_TRY(workspace_of(handles[n], rig->timed, &rig->request, &bytes));
-    if (bytes > most) most = bytes;
-  }
-  FT_TRY(ft_problem_reserve(rig->timed, most));
-  for (int n = 0; n < count; n++) FT_TRY(aim(handles[n], rig->timed, &rig->request));
   return FT_OK;
 }
 
 static int in_turn(struct ft_gpu_rig *rig, void *const *handles, int count,
                    const struct ft_measure_policy *policy, struct ft_timing *timings) {
-  struct ft_runnable runnables[FT_TRIAL_SAMPLES];
-  if (count > FT_TRIAL_SAMPLES)
-    return ft_fail(FT_E_ARGUMENT, "%d candidates cannot be measured in turn, at most %d", count,
-                   FT_TRIAL_SAMPLES);
-  for (int n = 0; n < count; n++) {
-    runnables[n] = (struct ft_runnable){.launch = launch, .payload = handles[n]};
-  }
+  struct ft_loaded *all[FT_TRIAL_SAMPLES];
+  for (int n = 0; n < count && n < FT_TRIAL_SAMPLES; n++) all[n] = handles[n];
   FT_TRY(rig_prepare(rig)); /* where all were recalled, nothing was verified */
-  FT_TRY(aim_all(rig, handles, count));
-  return ft_measure_interleaved(timings, rig->session, rig->nvml, runnables, count, policy,
-                                rig->stream);
+  return ft_loaded_measure(all, count, rig->timed, &rig->request, rig->nvml, policy, timings);
 }
 
 static int rig_measure(void *payload, void *handle, void *incumbent, double give_up_us,

@@ -2,20 +2,17 @@
 #include "tuner/cli/fit/many_run.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "generator/clock.h"
 #include "generator/status.h"
 #include "runtime/kernel_source.h"
-#include "runtime/launch.h"
-#include "runtime/scores.h"
 #include "runtime/session.h"
 #include "tuner/search/gpu_rig.h"
+#include "tuner/search/loaded.h"
 #include "tuner/search/trial_fill.h"
 #include "tuner/verify/problem.h"
-#include "tuner/verify/problem_verify.h"
 
 enum { FIRST = 2, FINALISTS_MOST = 32, SMALL_ROWS = 512 };
 
@@ -27,16 +24,10 @@ static const struct ft_measure_policy finals = {
     .warmup_us = 1500, .sample_us = 1500, .samples = 15};
 static const double GIVE_UP = 4;
 
-/* A config on the GPU. */
+/* A config on the GPU, with its kernel, whose figures a trial has. */
 struct loaded {
-  fatune_session *session;
-  cu_stream stream;
-  struct ft_config config;
+  struct ft_loaded *on_gpu;
   struct ft_kernel kernel;
-  struct ft_module module;
-  struct ft_budget budget;
-  struct ft_launch_plan plan;
-  struct ft_launch launch;
 };
 
 /* A request under way. */
@@ -52,76 +43,35 @@ struct bench {
   struct ft_trial *trials; /* of each item; median_us 0: it has no time */
 };
 
-static int load(const struct bench *bench, const struct ft_config *config, struct loaded **out) {
+static int load(const struct bench *bench, const struct ft_config *config, struct loaded *it) {
   struct ft_source source;
   bool compiled;
-  struct loaded *const it = aligned_alloc(_Alignof(struct loaded), sizeof *it);
-  *out = NULL;
-  if (!it) return ft_fail(FT_E_MEMORY, "no memory for a config");
-  memset(it, 0, sizeof *it);
-  it->session = bench->session;
-  it->stream = bench->stream;
-  it->config = *config;
-  it->budget = ft_budget_of(bench->request, config, &bench->session->device.arch);
-  it->plan = (struct ft_launch_plan){.request = bench->request,
-                                     .config = &it->config,
-                                     .arch = &bench->session->device.arch,
-                                     .budget = &it->budget};
+  *it = (struct loaded){0};
+  FT_TRY(ft_loaded_make(&it->on_gpu, bench->session, bench->stream, bench->request,
+                        &bench->session->device.arch, config));
   const int status = ft_session_prepare(bench->session, bench->request, config, NULL, &source,
-                                        &it->kernel, &it->module, &compiled);
-  if (status == FT_OK) ft_source_free(&source);
-  if (status != FT_OK) {
-    free(it);
-    return status;
+                                        &it->kernel, &it->on_gpu->module, &compiled);
+  if (status == FT_OK) {
+    ft_source_free(&source);
+    return FT_OK;
   }
-  *out = it;
-  return FT_OK;
+  free(it->on_gpu);
+  *it = (struct loaded){0};
+  return status;
 }
 
+/* Nothing if nothing was loaded. */
 static void unload(struct loaded *it) {
-  if (!it) return;
-  ft_module_unload(&it->module, it->session);
+  if (!it->on_gpu) return;
+  ft_module_unload(&it->on_gpu->module, it->on_gpu->session);
   ft_kernel_free(&it->kernel);
-  free(it);
+  free(it->on_gpu);
 }
 
-static int enqueue(void *payload, cu_stream stream) {
-  struct loaded *const it = payload;
-  return ft_launch_enqueue(&it->launch, &it->session->driver, &it->module, stream);
-}
-
-static int run_and_wait(void *payload, const fatune_arguments *arguments) {
-  struct loaded *const it = payload;
-  (void)arguments; /* the launch is prepared */
-  FT_TRY(enqueue(it, it->stream));
-  return ft_stream_wait(it->session, it->stream);
-}
-
-/* Prepares all of them for a problem, with a workspace that is large enough for each. */
-static int aim(struct loaded *const *all, int count, struct ft_problem *problem,
-               const struct ft_request *request) {
-  size_t most = 0, bytes;
-  for (int n = 0; n < count; n++) {
-    all[n]->plan.request = request;
-    FT_TRY(ft_launch_workspace(&all[n]->plan, ft_problem_arguments(problem), &bytes));
-    if (bytes > most) most = bytes;
-  }
-  FT_TRY(ft_problem_reserve(problem, most));
-  for (int n = 0; n < count; n++) {
-    FT_TRY(ft_launch_prepare(&all[n]->launch, &all[n]->plan, ft_problem_arguments(problem)));
-    FT_TRY(ft_launch_map_tensors(&all[n]->launch, &all[n]->session->driver));
-  }
-  return FT_OK;
-}
-
-static int in_turn(const struct bench *bench, struct loaded *const *all, int count,
+static int in_turn(const struct bench *bench, struct ft_loaded *const *all, int count,
                    const struct ft_measure_policy *policy, struct ft_timing *timings) {
-  struct ft_runnable runnables[FINALISTS_MOST + FIRST];
-  for (int n = 0; n < count; n++)
-    runnables[n] = (struct ft_runnable){.launch = enqueue, .payload = all[n]};
-  FT_TRY(aim(all, count, bench->problem, bench->request));
-  return ft_measure_interleaved(timings, bench->session, bench->nvml, runnables, count, policy,
-                                bench->stream);
+  return ft_loaded_measure(all, count, bench->problem, bench->request, bench->nvml, policy,
+                           timings);
 }
 
 /* ---- one row a config ---- */
@@ -129,7 +79,7 @@ static int in_turn(const struct bench *bench, struct loaded *const *all, int cou
 static void begin_trial(const struct bench *bench, int item, const struct loaded *it,
                         struct ft_trial *trial) {
   const fatune_session *const session = bench->session;
-  const struct ft_candidate candidate = {.config = it->config, .is_default = item == 0};
+  const struct ft_candidate candidate = {.config = it->on_gpu->config, .is_default = item == 0};
   struct ft_trial stamp = {.bucket = ft_request_bucket(bench->request),
                            .request = *bench->request,
                            .templates = session->templates};
@@ -152,9 +102,10 @@ static void put(const struct bench *bench, const struct ft_trial *trial) {
 }
 
 /* Times a config beside the first of the request: its time at the clock that the first had. */
-static int screen(struct bench *bench, int item, struct loaded *it, struct loaded *first) {
+static int screen(struct bench *bench, int item, const struct loaded *it,
+                  const struct loaded *first) {
   struct ft_trial *const trial = &bench->trials[item];
-  struct loaded *const both[2] = {it, first};
+  struct ft_loaded *const both[2] = {it->on_gpu, first->on_gpu};
   struct ft_timing timings[2] = {0};
   struct ft_measure_policy policy = screening;
   const double first_us = bench->trials[0].median_us;
@@ -169,16 +120,17 @@ static int screen(struct bench *bench, int item, struct loaded *it, struct loade
   return FT_OK;
 }
 
-static int try_item(struct bench *bench, int item, struct loaded *first) {
+static int try_item(struct bench *bench, int item, const struct loaded *first) {
   struct ft_trial *const trial = &bench->trials[item];
-  struct loaded *it = first;
+  struct loaded own = {0};
+  const struct loaded *const it = item > 0 ? &own : first;
   int status = FT_OK;
-  if (item > 0 && load(bench, &bench->items[item].config, &it) != FT_OK) {
+  if (item > 0 && load(bench, &bench->items[item].config, &own) != FT_OK) {
     bench->run->missing += 1;
     fprintf(stderr, "not there: %s\n", ft_detail());
     return FT_OK;
   }
-  const struct ft_candidate candidate = {.config = it->config, .is_default = item == 0};
+  const struct ft_candidate candidate = {.config = it->on_gpu->config, .is_default = item == 0};
   begin_trial(bench, item, it, trial);
   if (ft_trial_ruled_out(trial, &candidate, &it->kernel))
     bench->run->ruled_out += 1;
@@ -193,7 +145,7 @@ static int try_item(struct bench *bench, int item, struct loaded *first) {
     trial->median_us = 0;
   }
   put(bench, trial);
-  if (item > 0) unload(it);
+  unload(&own);
   return FT_OK;
 }
 
@@ -220,7 +172,7 @@ static int pick(const struct bench *bench, int *picked) {
 }
 
 /* On a small problem with every feature of the request. */
-static int verify(struct bench *bench, const int *picked, struct loaded *const *all, int count) {
+static int verify(struct bench *bench, const int *picked, const struct loaded *all, int count) {
   const struct ft_request small = ft_small_request(bench->request, &bench->session->device.arch);
   const struct ft_problem_options options = {.request = small,
                                              .layout = FT_LAYOUT_PADDED,
@@ -232,12 +184,9 @@ static int verify(struct bench *bench, const int *picked, struct loaded *const *
   int status = ft_problem_make(&problem, bench->session, &options);
   if (status != FT_OK) return status;
   for (int n = 0; n < count && status == FT_OK; n++) {
-    const struct ft_problem_run run = {run_and_wait, all[n], bench->stream, false};
     struct ft_comparison comparison = {0};
-    status = aim(&all[n], 1, problem, &small);
-    if (status == FT_OK)
-      status = ft_problem_check(problem, &run, SMALL_ROWS, (int)sysconf(_SC_NPROCESSORS_ONLN),
-                                &comparison);
+    status = ft_loaded_check(all[n].on_gpu, problem, &small, SMALL_ROWS,
+                             (int)sysconf(_SC_NPROCESSORS_ONLN), false, &comparison);
     struct ft_trial *const trial = &bench->trials[picked[n]];
     trial->error_ratio = comparison.error_ratio;
     if (status != FT_OK || comparison.error_ratio <= 1) continue;
@@ -250,16 +199,18 @@ static int verify(struct bench *bench, const int *picked, struct loaded *const *
 
 static int hold_finals(struct bench *bench) {
   int picked[FINALISTS_MOST + FIRST], status = FT_OK;
-  struct loaded *all[FINALISTS_MOST + FIRST] = {0};
+  struct loaded all[FINALISTS_MOST + FIRST] = {0};
+  struct ft_loaded *on_gpu[FINALISTS_MOST + FIRST];
   struct ft_timing timings[FINALISTS_MOST + FIRST] = {0};
   const int count = pick(bench, picked);
   for (int n = 0; n < count && status == FT_OK; n++)
     status = load(bench, &bench->items[picked[n]].config, &all[n]);
+  for (int n = 0; n < count; n++) on_gpu[n] = all[n].on_gpu;
   if (status == FT_OK) status = verify(bench, picked, all, count);
-  if (status == FT_OK) status = in_turn(bench, all, count, &finals, timings);
+  if (status == FT_OK) status = in_turn(bench, on_gpu, count, &finals, timings);
   for (int n = 0; n < count; n++) {
     struct ft_trial *const trial = &bench->trials[picked[n]];
-    unload(all[n]);
+    unload(&all[n]);
     if (status != FT_OK) continue;
     ft_trial_set_timing(trial, &timings[n]);
     if (trial->outcome != FT_OUTCOME_WRONG) ft_trial_end(trial, FT_OUTCOME_OK, "");
@@ -273,17 +224,17 @@ static int hold_finals(struct bench *bench) {
 static int run_request(struct bench *bench) {
   const struct ft_problem_options options = {
       .request = *bench->request, .alike = true, .seed = 7, .want_lse = true, .made_up = true};
-  struct loaded *first = NULL;
+  struct loaded first;
   int status = load(bench, &bench->items[0].config, &first);
   if (status == FT_OK) status = ft_problem_make(&bench->problem, bench->session, &options);
   for (int n = 0; n < bench->count && status == FT_OK; n++) {
-    status = try_item(bench, n, first);
+    status = try_item(bench, n, &first);
     if (n == 0 && status == FT_OK && bench->trials[0].median_us <= 0)
       status = ft_fail(FT_E_ARGUMENT, "its first config does not run");
   }
   if (status == FT_OK && bench->run->finalists > 0) status = hold_finals(bench);
   if (status == FT_E_DEVICE) return status; /* freeing would wait for the GPU */
-  unload(first);
+  unload(&first);
   ft_problem_free(bench->problem);
   return status;
 }
