@@ -24,17 +24,9 @@ static int by_config(const void *a, const void *b) {
 
 static const struct ft_trial *find(const struct recorded *recorded,
                                    const struct ft_config *config) {
-  int least = 0, beyond = recorded->count;
-  while (least < beyond) {
-    const int middle = least + (beyond - least) / 2;
-    const int order = ft_config_compare(&recorded->trials[middle].config, config);
-    if (order == 0) return &recorded->trials[middle];
-    if (order < 0)
-      least = middle + 1;
-    else
-      beyond = middle;
-  }
-  return NULL;
+  const struct ft_trial wanted = {.config = *config};
+  if (recorded->count == 0) return NULL;
+  return bsearch(&wanted, recorded->trials, (size_t)recorded->count, sizeof wanted, by_config);
 }
 
 /* ---- the trials of a request ---- */
