@@ -131,7 +131,8 @@ int ft_sandbox_call(struct ft_sandbox *sandbox, int arguments, int results) {
   const bool has_text = lua_type(state, -1) == LUA_TSTRING;
   const int status =
       outcome == LUA_ERRMEM
-          ? ft_fail(FT_E_MEMORY, "%sLua ran out of memory (limit: %d MiB, a string or table %d MiB)",
+          ? ft_fail(FT_E_MEMORY,
+                    "%sLua ran out of memory (limit: %d MiB, a string or table %d MiB)",
                     sandbox->limits.place, FT_LUA_MEMORY >> 20, FT_LUA_BLOCK >> 20)
           : ft_fail(FT_E_TEMPLATE, "%s",
                     has_text ? lua_tostring(state, -1) : "an error without text was raised");

@@ -160,7 +160,8 @@ static void run_far(struct far_result *result, fatune_session *session,
   ft_problem_free(problem);
 }
 
-/* Whatever is in Q and K, O and LSE have the same bits with and without the keys that are left out. */
+/* Whatever is in Q and K, O and LSE have the same bits with and without the keys that are left out.
+ */
 START_TEST(far_keys_change_no_bit) {
   enum { LARGE = 0x4496, INFINITE = 0x7F80, LOWEST = 0xFF80, NOT_A_NUMBER = 0x7FC0 }; /* 1200 */
   static const struct {
@@ -224,10 +225,10 @@ END_TEST
 
 /* ---- bugs ---- */
 
-#define KEYS  "parts/score_keys.cu.in"
-#define STEPS "parts/consumer_steps.cu.in"
+#define KEYS     "parts/score_keys.cu.in"
+#define STEPS    "parts/consumer_steps.cu.in"
 #define FAR_KEYS "parts/near_keys.cu.in"
-#define WHOLE "bf16 d64 hq2 nq200 nk256"
+#define WHOLE    "bf16 d64 hq2 nq200 nk256"
 
 static const struct {
   bool is_fault; /* of the kernel; else the result is wrong */
@@ -238,7 +239,8 @@ static const struct {
     {false, "q . k is taken for 0", steeper, FAR_KEYS, "const float spread = 2.02f",
      "const float spread = -99.f"},
     {false, "the other side's slope", one_sided, FAR_KEYS,
-     "reach_of(spread, -$(score.x_grows and \"above\"", "reach_of(spread, $(score.x_grows and \"below\""},
+     "reach_of(spread, -$(score.x_grows and \"above\"",
+     "reach_of(spread, $(score.x_grows and \"below\""},
     {true, "terms are read before all are stored", of_keys, STEPS,
      "  if (HAS_KEY_TERMS) barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);",
      "  if (false) {}"},
@@ -256,7 +258,8 @@ static const struct {
      "first_key + i * 128 + warp * 32 + lane + 1"},
     {false, "terms in exponents, not in units of q . k", of_keys, KEYS, "of_product = term * unit",
      "of_product = term"},
-    {false, "the terms of this step for the next", of_keys, STEPS, "read_terms_ahead(consumer, params, step_of(consumer, work, left - 1));",
+    {false, "the terms of this step for the next", of_keys, STEPS,
+     "read_terms_ahead(consumer, params, step_of(consumer, work, left - 1));",
      "read_terms_ahead(consumer, params, step_of(consumer, work, left));"},
     {false, "distances from the step's first key", sides, KEYS, "(key & ~7) | (key & 1)", "key"},
     {false, "the other side", sides, KEYS, "place.side = 1.f", "place.side = -1.f"},

@@ -336,7 +336,8 @@ static void describe_norms(const struct ft_launch *launch, int kernel,
                            struct ft_launch_tensors *tensors) {
   const uint64_t address = launch->argument.tiled_forward.rest.parts.o;
   if (address == 0) return;
-  ft_add_work(tensors, "norms", address, launch->kernels[NORMS].grid, 1)->writable = kernel == NORMS;
+  ft_add_work(tensors, "norms", address, launch->kernels[NORMS].grid, 1)->writable =
+      kernel == NORMS;
 }
 
 static void describe(const struct ft_launch *launch, int kernel,
@@ -363,9 +364,8 @@ const struct ft_launch_family ft_wgmma_forward_launch = {.family = &ft_wgmma_for
                                                                      [MAIN] = FT_ENTRY,
                                                                      [MERGE] = FT_ENTRY_MERGE},
                                                          .kernel_count = KERNELS,
-                                                         .optional =
-                                                             1u << LIST | 1u << TURN |
-                                                             1u << NORMS | 1u << MERGE,
+                                                         .optional = 1u << LIST | 1u << TURN |
+                                                                     1u << NORMS | 1u << MERGE,
                                                          .main = MAIN,
                                                          .prepare = prepare,
                                                          .map_tensors = map_tensors,

@@ -61,10 +61,12 @@ static int explain_derivatives(struct cli *cli, struct ft_score *score) {
   int status = explain_derivative(cli, score, "s", 0, list, &by_s);
   for (int i = 0; by_s && status == FT_OK && i < score->scalar_count; ++i)
     if (score->scalars[i].type == FT_VALUE_FLOAT)
-      status = explain_derivative(cli, score, score->scalars[i].name, ft_source_scalar(i), list, &exists);
+      status = explain_derivative(cli, score, score->scalars[i].name, ft_source_scalar(i), list,
+                                  &exists);
   for (int i = 0; by_s && status == FT_OK && i < score->tensor_count; ++i)
     if (ft_captured_dtype_type(score->tensors[i].dtype) == FT_VALUE_FLOAT)
-      status = explain_derivative(cli, score, score->tensors[i].name, ft_source_tensor(i), list, &exists);
+      status = explain_derivative(cli, score, score->tensors[i].name, ft_source_tensor(i), list,
+                                  &exists);
   cli_json(cli, "derivatives", list);
   return status;
 }

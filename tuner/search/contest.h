@@ -37,7 +37,7 @@ struct ft_contest {
   char unstored_why[512]; /* the first of them */
   int rounds_again;       /* rounds of finals measured again, as the clock changed in them */
   int unsteady;           /* rounds in which it still changed in the last measurement */
-  int incumbent; /* its number from 1 on; 0: there is none yet */
+  int incumbent;          /* its number from 1 on; 0: there is none yet */
   bool had_finals; /* An earlier run held finals. Its screened entrants have lost, and were timed at
                       other clocks */
 };

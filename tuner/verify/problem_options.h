@@ -19,8 +19,8 @@ struct ft_problem_options {
   bool want_dlse;      /* a backward gets a gradient of LSE, too */
   bool broadcast_mask; /* one mask for all batches and heads */
   bool alike;          /* sequences and pages as of a batch in use, for timing: sequences.h */
-  bool made_up; /* for timing alone: inputs repeat a short piece, and of a backward O is zero and LSE
-                   8, so that it needs no forward */
+  bool made_up; /* for timing alone: inputs repeat a short piece, and of a backward O is zero and
+                   LSE 8, so that it needs no forward */
 };
 
 #endif

@@ -1,4 +1,4 @@
-// ptx_multicast_5d.h: stands where templates/parts/ptx_multicast_5d.cu.in stands in a kernel for the GPU.
+// ptx_multicast_5d.h: stands where templates/parts/ptx_multicast_5d.cu.in stands for the GPU.
 // in -> out: the same wrappers, by the same names -> calls of the machine.
 #pragma once
 #include "ptx_tma.h"

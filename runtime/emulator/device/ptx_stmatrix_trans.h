@@ -1,4 +1,4 @@
-// ptx_stmatrix_trans.h: stands where templates/parts/ptx_stmatrix_trans.cu.in stands in a kernel for the GPU.
+// ptx_stmatrix_trans.h: stands where templates/parts/ptx_stmatrix_trans.cu.in stands for the GPU.
 // in -> out: the same wrappers, by the same names -> calls of the machine.
 #pragma once
 #include "ptx_common.h"
