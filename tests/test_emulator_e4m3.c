@@ -1,6 +1,7 @@
 /* test_emulator_e4m3.c: the forward with Q, K and V in e4m3.
- * in -> out: numbers -> bytes; requests -> every row against float64; a NaN in an input -> NaN in
- * O; bugs planted into what e4m3 alone has -> each caught. */
+ * in -> out: numbers -> bytes; rows with P at any place of an octave -> right; requests -> every row
+ * against float64; a NaN in an input -> NaN in O; bugs planted into what e4m3 alone has -> each
+ * caught. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +9,11 @@
 #include "runtime/session.h"
 #include "tests/emulator_lab.h"
 #include "tests/suites.h"
+#include "tuner/verify/answers.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/problem.h"
 #include "tuner/verify/problem_parts.h"
+#include "tuner/verify/reference.h"
 
 #define CONFIG(m, n, s, q, more)                                                                   \
   "wgmma_forward block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q                         \
@@ -135,6 +138,48 @@ START_TEST(scores_without_descales_are_seen) {
   emulator_expect_wrong("scores without descales", &run);
   emulator_run_free(&run);
   emulator_unplant(&planted);
+}
+END_TEST
+
+/* Lazily rescaled, a kernel has each row's P at a place of its own. All are right, also where one
+ * key is nearly all of a row and many rows are looked at. A row of which a quarter too much came is
+ * wrong. */
+START_TEST(any_place_of_p_is_right) {
+  enum { ROWS = 100, DIM = 64 };
+  struct ft_problem_options options =
+      emulator_options("e4m3 d64 nq100 nk200 descales=64", FT_LAYOUT_BHSD, emulator_seed());
+  options.keep_host = true;
+  random_seed = options.seed;
+  fatune_session *const session = emulator_open("h200", NULL);
+  struct ft_problem *problem;
+  ck_assert_msg(ft_problem_make(&problem, session, &options) == FT_OK, "%s", ft_detail());
+  struct ft_host_problem host = problem->host;
+  host.scale = 0.25 * (1 + _i); /* the more, the fewer keys decide a row */
+  struct ft_row rows[ROWS];
+  uint16_t o[ROWS * DIM];
+  float lses[ROWS];
+  struct ft_row_scratch scratch;
+  ck_assert_int_eq(ft_row_scratch_make(&scratch, &host), FT_OK);
+  for (int i = 0; i < ROWS; i++) {
+    rows[i] = (struct ft_row){0, 0, i};
+    const int64_t count = ft_row_scores(&host, rows[i], &scratch);
+    double values[DIM], lse;
+    scratch.place = exp2f(-(float)below(1 << 20) * 0x1p-20f);
+    ft_row_plain(&host, rows[i], &scratch, count, values, &lse);
+    for (int d = 0; d < DIM; d++) o[i * DIM + d] = (uint16_t)ft_to_dtype(FT_BF16, values[d]);
+    lses[i] = (float)lse;
+  }
+  ft_row_scratch_free(&scratch);
+  struct ft_comparison comparison;
+  ck_assert_int_eq(ft_reference_compare(&comparison, &host, rows, ROWS, o, lses, 2), FT_OK);
+  ck_assert_msg(comparison.error_ratio <= 1, "%s", comparison.worst);
+  uint16_t *const damaged = &o[below(ROWS) * DIM];
+  for (int d = 0; d < DIM; d++)
+    damaged[d] = (uint16_t)ft_to_dtype(FT_BF16, 1.25 * ft_from_dtype(FT_BF16, damaged[d]));
+  ck_assert_int_eq(ft_reference_compare(&comparison, &host, rows, ROWS, o, lses, 2), FT_OK);
+  ck_assert_double_gt(comparison.error_ratio, 1);
+  ft_problem_free(problem);
+  fatune_session_close(session);
 }
 END_TEST
 
@@ -362,6 +407,7 @@ Suite *make_emulator_e4m3_suite(void) {
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
   tcase_add_loop_test(tests, scores_are_right, 0, EMULATOR_RUNS(scored));
   tcase_add_test(tests, scores_without_descales_are_seen);
+  tcase_add_loop_test(tests, any_place_of_p_is_right, 0, 12);
   tcase_add_loop_test(tests, random_configs_are_right, 0, 3);
   tcase_add_loop_test(tests, nan_is_seen_in_o, 0, 3);
   tcase_add_test(tests, wrong_descales_are_named);

@@ -5,8 +5,10 @@
  * the plain computation happens to get exactly right (one visible key: P = 1, O = V).
  *
  * Kernels of e4m3 keep P at any place of an octave, since they rescale it lazily. How much rounding
- * errs depends on the place, of a few rows by much: of these the plain error is the largest of four
- * places.
+ * errs depends on the place, by much where few keys make a row: one key's P of exactly 1 is not
+ * rounded at all. So a row has the plain error of four places. An element's is the largest. The
+ * squared error of all rows is the sum of the means and, as each row is at a place of its own, the
+ * root of the sum of squares of what the largest is above the mean.
  *
  * Floor of O: half a unit in the last place of the row's largest value, the rounding of O itself.
  *
@@ -56,7 +58,8 @@ struct ft_answers {
   double *largest;     /* [row]: max |o| */
   double *score_bound; /* [row]: as of the scratch */
   double *besides;     /* [row]: relative error of O that is allowed besides */
-  double *plain_square, *plain_element, *plain_lse; /* [row]: squared, largest, absolute error */
+  double *plain_square, *plain_spread; /* [row]: squared error, mean; the largest less it */
+  double *plain_element, *plain_lse;   /* [row]: largest, absolute error */
   double o_norm, o_allowed;                         /* relative L2 */
   double element_error; /* of the plain one, relative to the row's largest value */
   double lse_error;
@@ -71,6 +74,7 @@ void ft_answers_free(struct ft_answers *answers) {
   free(answers->score_bound);
   free(answers->besides);
   free(answers->plain_square);
+  free(answers->plain_spread);
   free(answers->plain_element);
   free(answers->plain_lse);
   free(answers);
@@ -91,10 +95,12 @@ static struct ft_answers *allocate(const struct ft_request *request, int row_cou
   answers->score_bound = calloc(rows, sizeof(double));
   answers->besides = calloc(rows, sizeof(double));
   answers->plain_square = calloc(rows, sizeof(double));
+  answers->plain_spread = calloc(rows, sizeof(double));
   answers->plain_element = calloc(rows, sizeof(double));
   answers->plain_lse = calloc(rows, sizeof(double));
   if (answers->rows && answers->o && answers->lse && answers->largest && answers->score_bound &&
-      answers->besides && answers->plain_square && answers->plain_element && answers->plain_lse) {
+      answers->besides && answers->plain_square && answers->plain_spread &&
+      answers->plain_element && answers->plain_lse) {
     return answers;
   }
   ft_answers_free(answers);
@@ -114,8 +120,8 @@ static double largest_of(const double *values, int count) {
   return largest;
 }
 
-/* The error of the plain computation, if it is larger than what is kept so far. */
-static void keep_plain_error(struct ft_answers *answers, int index, const double *plain) {
+/* The squared error of the plain computation. Keeps its largest element's. */
+static double plain_error(struct ft_answers *answers, int index, const double *plain) {
   const double *o = answers->o + (size_t)index * (size_t)answers->dim;
   double square = 0, element = 0;
   for (int d = 0; d < answers->dim; d++) {
@@ -123,8 +129,8 @@ static void keep_plain_error(struct ft_answers *answers, int index, const double
     square += error * error;
     element = fmax(element, error);
   }
-  answers->plain_square[index] = fmax(answers->plain_square[index], square);
   answers->plain_element[index] = fmax(answers->plain_element[index], element);
+  return square;
 }
 
 static double besides_of(const struct ft_host_problem *problem,
@@ -136,18 +142,23 @@ static double besides_of(const struct ft_host_problem *problem,
 }
 
 static void answer_row(struct work *work, struct ft_row_scratch *scratch, int index) {
-  enum { PLACES = 4, FEW = 64 };
+  enum { PLACES = 4 };
   struct ft_answers *answers = work->answers;
   const struct ft_row row = answers->rows[index];
   double *o = answers->o + (size_t)index * (size_t)answers->dim;
-  double plain[FT_REFERENCE_DIM], plain_lse = 0;
+  double plain[FT_REFERENCE_DIM], plain_lse = 0, sum = 0, largest = 0;
   const int64_t count = ft_row_scores(work->problem, row, scratch);
   ft_row_exact(work->problem, row, scratch, count, o, &answers->lse[index]);
-  for (int n = 0; n < (answers->e4m3 && answers->row_count < FEW ? PLACES : 1); n++) {
+  const int places = answers->e4m3 ? PLACES : 1;
+  for (int n = 0; n < places; n++) {
     scratch->place = exp2f(-(float)n / PLACES);
     ft_row_plain(work->problem, row, scratch, count, plain, &plain_lse);
-    keep_plain_error(answers, index, plain);
+    const double square = plain_error(answers, index, plain);
+    sum += square;
+    largest = fmax(largest, square);
   }
+  answers->plain_square[index] = sum / places;
+  answers->plain_spread[index] = largest - sum / places;
   answers->largest[index] = largest_of(o, answers->dim);
   answers->score_bound[index] = scratch->score_bound;
   answers->besides[index] = besides_of(work->problem, scratch);
@@ -170,11 +181,12 @@ static void *answer_rows(void *payload) {
 
 /* Sums in row order, so that the allowances do not depend on which thread did what. */
 static void sum_up(struct ft_answers *answers) {
-  double square = 0, plain_square = 0, besides = 0;
+  double square = 0, plain_square = 0, spread_square = 0, besides = 0;
   for (int index = 0; index < answers->row_count; index++) {
     const double *o = answers->o + (size_t)index * (size_t)answers->dim;
     for (int d = 0; d < answers->dim; d++) square += o[d] * o[d];
     plain_square += answers->plain_square[index];
+    spread_square += answers->plain_spread[index] * answers->plain_spread[index];
     besides = fmax(besides, answers->besides[index]);
     if (answers->largest[index] > 0) {
       answers->element_error =
@@ -186,7 +198,7 @@ static void sum_up(struct ft_answers *answers) {
   const double floor_l2 = 0.5 * ft_half_ulp(answers->dtype, 1.0);
   answers->o_norm = sqrt(square);
   answers->o_allowed = floor_l2 + besides;
-  if (square > 0) answers->o_allowed += 2 * sqrt(plain_square / square);
+  if (square > 0) answers->o_allowed += 2 * sqrt((plain_square + sqrt(spread_square)) / square);
 }
 
 /* Where a score makes NaN there is nothing to compare: it is what memory holds that no kernel
