@@ -191,7 +191,7 @@ int emulator_runs(size_t count) {
 #if defined(__SANITIZE_ADDRESS__)
   enum { SHARE = 6 };
 #else
-  enum { SHARE = 2 };
+  enum { SHARE = 3 };
 #endif
   return (int)(tests_are_slow() ? count : (count + SHARE - 1) / SHARE);
 }

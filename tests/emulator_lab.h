@@ -103,7 +103,7 @@ uint64_t emulator_seed(void);
  * things, and the seed chooses one of the share. */
 size_t emulator_choose(int i, size_t runs, size_t count);
 
-/* Runs for so many things: a half of them; under the sanitizer, which takes six times as long, a
+/* Runs for so many things: a third of them; under the sanitizer, which takes six times as long, a
  * sixth; all of them where the slow tests are wanted. */
 int emulator_runs(size_t count);
 /* Of an array of things: how many runs there are, and the number of the thing that the i-th takes.

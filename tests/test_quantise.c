@@ -96,15 +96,16 @@ static const struct {
             {"h200", FT_FP16, 256, 1, 0, 650},    {"h200", FT_BF16, 256, 0, 0, 6300}};
 
 START_TEST(bytes_times_descales_are_the_tensor) {
+  const size_t run = EMULATOR_CHOOSE(_i, runs);
   random_seed = emulator_seed();
-  rows = runs[_i].rows;
-  fatune_session *const session = emulator_open(runs[_i].gpu, NULL);
+  rows = runs[run].rows;
+  fatune_session *const session = emulator_open(runs[run].gpu, NULL);
   fatune_quantise_arguments arguments =
-      random_tensor(runs[_i].dtype, runs[_i].dim, runs[_i].rotate);
-  arguments.descale_rows = runs[_i].descale_rows;
+      random_tensor(runs[run].dtype, runs[run].dim, runs[run].rotate);
+  arguments.descale_rows = runs[run].descale_rows;
   ck_assert_msg(fatune_quantise(session, &arguments, NULL) == FATUNE_OK, "%s", fatune_detail());
-  expect_quantised(runs[_i].dtype, runs[_i].dim, runs[_i].rotate,
-                   runs[_i].descale_rows > 0 ? runs[_i].descale_rows : rows);
+  expect_quantised(runs[run].dtype, runs[run].dim, runs[run].rotate,
+                   runs[run].descale_rows > 0 ? runs[run].descale_rows : rows);
   fatune_session_close(session);
 }
 END_TEST
@@ -117,14 +118,15 @@ static const struct {
                {2, 16, 1, 700}, {16, 256, 1, 750}, {8, 128, 1, 3000}, {16, 256, 0, 6300}};
 
 START_TEST(clusters_take_heads_in_turn) {
+  const size_t run = EMULATOR_CHOOSE(_i, in_turn);
   random_seed = emulator_seed();
-  rows = in_turn[_i].rows;
+  rows = in_turn[run].rows;
   fatune_session *const session = emulator_open("h200", NULL);
-  session->device.arch.sm_count = in_turn[_i].multiprocessors;
+  session->device.arch.sm_count = in_turn[run].multiprocessors;
   const fatune_quantise_arguments arguments =
-      random_tensor(FT_BF16, in_turn[_i].dim, in_turn[_i].rotate);
+      random_tensor(FT_BF16, in_turn[run].dim, in_turn[run].rotate);
   ck_assert_msg(fatune_quantise(session, &arguments, NULL) == FATUNE_OK, "%s", fatune_detail());
-  expect_quantised(FT_BF16, in_turn[_i].dim, in_turn[_i].rotate, rows);
+  expect_quantised(FT_BF16, in_turn[run].dim, in_turn[run].rotate, rows);
   fatune_session_close(session);
 }
 END_TEST
@@ -281,8 +283,8 @@ Suite *make_quantise_suite(void) {
   Suite *const suite = suite_create("quantise");
   TCase *const tests = tcase_create("all");
   tcase_set_timeout(tests, 240);
-  tcase_add_loop_test(tests, bytes_times_descales_are_the_tensor, 0, sizeof runs / sizeof *runs);
-  tcase_add_loop_test(tests, clusters_take_heads_in_turn, 0, sizeof in_turn / sizeof *in_turn);
+  tcase_add_loop_test(tests, bytes_times_descales_are_the_tensor, 0, EMULATOR_RUNS(runs));
+  tcase_add_loop_test(tests, clusters_take_heads_in_turn, 0, EMULATOR_RUNS(in_turn));
   tcase_add_test(tests, wrong_guesses_are_mended);
   tcase_add_loop_test(tests, blocks_that_are_too_early_are_seen, 0,
                       sizeof too_early / sizeof *too_early);
