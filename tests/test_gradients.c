@@ -8,100 +8,12 @@
 #include <string.h>
 
 #include "generator/family.h"
-#include "generator/score/registry.h"
 #include "generator/status.h"
-#include "tests/fresh_seed.h"
+#include "tests/gradient_lab.h"
 #include "tuner/verify/captured_answers.h"
-#include "tuner/verify/comparison.h"
-#include "tuner/verify/gradient_answers.h"
-#include "tuner/verify/gradients.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/random_inputs.h"
 #include "tuner/verify/reference.h"
-
-/* ---- a random problem ---- */
-
-struct sample {
-  struct ft_host_problem problem;
-  uint16_t *q, *k, *v, *o, *dout;
-  float *lse, *dlse;
-  uint8_t *blocks;
-  uint64_t seed;
-};
-
-/* Multiples of 2^-6 below 1: a step of 2^-6 or 2^-5 is exact in both formats. */
-static uint16_t *random_tensor(enum ft_dtype dtype, int64_t count, uint64_t *state) {
-  uint16_t *data = malloc((size_t)count * sizeof *data);
-  ck_assert_ptr_nonnull(data);
-  for (int64_t n = 0; n < count; n++)
-    data[n] = ft_to_dtype(dtype, ((double)(ft_random_next(state) % 125) - 62) / 64);
-  return data;
-}
-
-/* O and LSE as the forward in float64 leaves them, rounded. */
-static void run_forward(struct sample *sample) {
-  const struct ft_request *r = &sample->problem.request;
-  for (int64_t n = 0; n < ft_gradient_rows(r, FT_GRADIENT_Q); n++) {
-    const struct ft_row row = ft_gradient_row_at(r, FT_GRADIENT_Q, n);
-    double o[256], lse;
-    ft_reference_row(&sample->problem, row, o, &lse);
-    uint16_t *const to =
-        sample->o + ((row.batch * r->seqlen_q + row.i) * r->heads_q + row.head) * r->head_dim_v;
-    for (int d = 0; d < r->head_dim_v; d++) to[d] = ft_to_dtype(r->dtype, o[d]);
-    sample->lse[n] = (float)lse;
-  }
-}
-
-static struct sample sample_of(const char *text) {
-  struct sample sample = {.seed = fresh_seed()};
-  struct ft_request request;
-  uint64_t state = sample.seed;
-  ck_assert_msg(ft_request_parse(&request, text) == FT_OK, "%s", ft_detail());
-  const int64_t queries = ft_gradient_rows(&request, FT_GRADIENT_Q);
-  const int64_t keys = ft_gradient_rows(&request, FT_GRADIENT_K);
-  sample.q = random_tensor(request.dtype, queries * request.head_dim, &state);
-  sample.k = random_tensor(request.dtype, keys * request.head_dim, &state);
-  sample.v = random_tensor(request.dtype, keys * request.head_dim_v, &state);
-  sample.o = random_tensor(request.dtype, queries * request.head_dim_v, &state);
-  sample.dout = random_tensor(request.dtype, queries * request.head_dim_v, &state);
-  sample.lse = malloc((size_t)queries * sizeof(float));
-  sample.dlse = malloc((size_t)queries * sizeof(float));
-  ck_assert(sample.lse && sample.dlse);
-  for (int64_t n = 0; n < queries; n++)
-    sample.dlse[n] = (float)(ft_random_next(&state) % 129) / 64 - 1;
-  if (request.mask_rows > 0)
-    ck_assert_int_eq(
-        ft_random_blocks(&sample.blocks, &request, request.batch, request.heads_q, ~sample.seed),
-        FT_OK);
-  sample.problem = (struct ft_host_problem){.request = request,
-                                            .q = sample.q,
-                                            .k = sample.k,
-                                            .v = sample.v,
-                                            .blocks = sample.blocks,
-                                            .mask_batch = (int)request.batch,
-                                            .mask_heads = request.heads_q,
-                                            .o = sample.o,
-                                            .dout = sample.dout,
-                                            .lse = sample.lse,
-                                            .dlse = sample.dlse,
-                                            .scale = 1 / sqrt(request.head_dim),
-                                            .dropout = request.dropout ? 0.3 : 0,
-                                            .seed = ft_random_next(&state),
-                                            .offset = ft_random_next(&state)};
-  run_forward(&sample);
-  return sample;
-}
-
-static void sample_free(struct sample *sample) {
-  free(sample->q);
-  free(sample->k);
-  free(sample->v);
-  free(sample->o);
-  free(sample->dout);
-  free(sample->lse);
-  free(sample->dlse);
-  free(sample->blocks);
-}
 
 /* ---- finite differences ---- */
 
@@ -122,7 +34,7 @@ static double loss_of(const struct ft_host_problem *problem) {
   return loss;
 }
 
-static double slope(const struct sample *sample, uint16_t *element, double step) {
+static double slope(const struct gradient_sample *sample, uint16_t *element, double step) {
   const enum ft_dtype dtype = sample->problem.request.dtype;
   const uint16_t kept = *element;
   const double at = ft_from_dtype(dtype, kept);
@@ -136,13 +48,13 @@ static double slope(const struct sample *sample, uint16_t *element, double step)
 }
 
 /* Of the fourth order: two steps, extrapolated (Richardson). */
-static double difference(const struct sample *sample, uint16_t *element) {
+static double difference(const struct gradient_sample *sample, uint16_t *element) {
   const double step = 0x1p-6;
   return (4 * slope(sample, element, step) - slope(sample, element, 2 * step)) / 3;
 }
 
 /* The terms without O and LSE having been rounded. */
-static struct ft_query_terms *exact_terms(const struct sample *sample) {
+static struct ft_query_terms *exact_terms(const struct gradient_sample *sample) {
   const struct ft_request *r = &sample->problem.request;
   struct ft_query_terms *terms;
   ck_assert_int_eq(ft_query_terms_make(&terms, &sample->problem), FT_OK);
@@ -176,7 +88,7 @@ static const char *const small_requests[] = {
 enum { SMALL = sizeof small_requests / sizeof *small_requests };
 
 /* The gradient of one element, from its row. */
-static double gradient_of(const struct sample *sample, const struct ft_query_terms *terms,
+static double gradient_of(const struct gradient_sample *sample, const struct ft_query_terms *terms,
                           enum ft_gradient gradient, struct ft_row row, int column,
                           double *yardstick) {
   static struct ft_gradient_row of[FT_GRADIENTS];
@@ -191,7 +103,7 @@ static double gradient_of(const struct sample *sample, const struct ft_query_ter
   return of[gradient].exact[column];
 }
 
-static void compare_with_slopes(const struct sample *sample) {
+static void compare_with_slopes(const struct gradient_sample *sample) {
   enum { ELEMENTS = 12 };
   const struct ft_request *r = &sample->problem.request;
   uint16_t *const tensors[FT_GRADIENTS] = {sample->q, sample->k, sample->v};
@@ -221,9 +133,9 @@ static void compare_with_slopes(const struct sample *sample) {
 }
 
 START_TEST(gradients_are_the_slopes_of_the_forward) {
-  struct sample sample = sample_of(small_requests[_i]);
+  struct gradient_sample sample = gradient_sample_of(small_requests[_i]);
   compare_with_slopes(&sample);
-  sample_free(&sample);
+  gradient_sample_free(&sample);
 }
 END_TEST
 
@@ -237,7 +149,7 @@ static const struct {
     {"backward bf16 d24 nq6 nk12 hq2 hkv1", "score = where(j > i, exp(s / 2), -inf)"}};
 
 /* Gives the sample a score function, whose scalars are 0.75 and whose tensors 0.5 everywhere. */
-static void give_score(struct sample *sample, const struct ft_known_score *known) {
+static void give_score(struct gradient_sample *sample, const struct ft_known_score *known) {
   static float entries[64] = {0.5F, -0.25F, 0.75F};
   const struct ft_request *const r = &sample->problem.request;
   struct ft_score_inputs *const inputs = &sample->problem.score_inputs;
@@ -247,11 +159,11 @@ static void give_score(struct sample *sample, const struct ft_known_score *known
   inputs->symbols[FT_SYMBOL_NQ] = (double)r->seqlen_q;
   inputs->symbols[FT_SYMBOL_NK] = (double)r->seqlen_k;
   sample->problem.score = known;
-  run_forward(sample);
+  gradient_sample_forward(sample);
 }
 
 /* The loss with one number of what is captured a step further. */
-static double loss_beside(struct sample *sample, float *entry, double step) {
+static double loss_beside(struct gradient_sample *sample, float *entry, double step) {
   const struct ft_score_inputs kept = sample->problem.score_inputs;
   const float at = entry != NULL ? *entry : 0;
   if (entry != NULL) *entry = at + (float)step;
@@ -262,7 +174,7 @@ static double loss_beside(struct sample *sample, float *entry, double step) {
   return loss;
 }
 
-static void compare_captured(struct sample *sample) {
+static void compare_captured(struct gradient_sample *sample) {
   const struct ft_known_score *const known = sample->problem.score;
   struct ft_captured_answers *answers;
   for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit)
@@ -290,64 +202,18 @@ static void compare_captured(struct sample *sample) {
 }
 
 START_TEST(scores_are_differentiated) {
-  struct ft_template_files files;
-  struct ft_score_registry registry = {0};
-  const struct ft_known_score *known;
-  int64_t number;
-  ck_assert_int_eq(ft_template_files_open(&files, NULL), FT_OK);
-  ck_assert_int_eq(ft_registry_add(&registry, &files, "mine", scored[_i].score, &number), FT_OK);
-  ck_assert_int_eq(ft_registry_find(&registry, &files, number, &known), FT_OK);
-  struct sample sample = sample_of(scored[_i].request);
-  give_score(&sample, known);
+  struct gradient_score score;
+  gradient_score_open(&score, scored[_i].score);
+  struct gradient_sample sample = gradient_sample_of(scored[_i].request);
+  give_score(&sample, score.known);
   compare_with_slopes(&sample);
   compare_captured(&sample);
-  sample_free(&sample);
-  ft_registry_close(&registry);
-  ft_template_files_close(&files);
+  gradient_sample_free(&sample);
+  gradient_score_close(&score);
 }
 END_TEST
 
 /* ---- verdicts ---- */
-
-/* All gradients as the plain computation has them, of a problem that may not be the one asked. */
-static void plain_gradients(const struct ft_host_problem *problem, uint16_t *values[FT_GRADIENTS]) {
-  const struct ft_request *r = &problem->request;
-  struct ft_query_terms *terms;
-  struct ft_gradient_row row[FT_GRADIENTS];
-  struct ft_scorer scorer;
-  ck_assert_int_eq(ft_query_terms_make(&terms, problem), FT_OK);
-  ck_assert_int_eq(ft_scorer_open(&scorer, problem), FT_OK);
-  for (int g = 0; g < FT_GRADIENTS; g++) {
-    const int64_t rows = ft_gradient_rows(r, (enum ft_gradient)g);
-    const int dim = ft_gradient_dim(r, (enum ft_gradient)g);
-    values[g] = malloc((size_t)(rows * dim) * sizeof(uint16_t));
-    ck_assert_ptr_nonnull(values[g]);
-    for (int64_t n = 0; n < rows; n++) {
-      const struct ft_row at = ft_gradient_row_at(r, (enum ft_gradient)g, n);
-      if (g == FT_GRADIENT_Q)
-        ft_query_gradient(problem, &scorer, terms, at, &row[FT_GRADIENT_Q]);
-      else
-        ft_key_gradients(problem, &scorer, terms, at, &row[FT_GRADIENT_K], &row[FT_GRADIENT_V]);
-      for (int d = 0; d < dim; d++) values[g][n * dim + d] = ft_to_dtype(r->dtype, row[g].plain[d]);
-    }
-  }
-  ft_scorer_close(&scorer);
-  free(terms);
-}
-
-static void free_gradients(uint16_t *values[FT_GRADIENTS]) {
-  for (int g = 0; g < FT_GRADIENTS; g++) free(values[g]);
-}
-
-static struct ft_comparison compare(const struct sample *sample, uint16_t *values[FT_GRADIENTS]) {
-  struct ft_gradient_answers *answers;
-  struct ft_comparison comparison;
-  ck_assert_int_eq(ft_gradient_answers_make(&answers, &sample->problem, 1 << 20, 1, 2), FT_OK);
-  void *const given[FT_GRADIENTS] = {values[0], values[1], values[2]};
-  ft_gradient_answers_compare(answers, given, &comparison);
-  ft_gradient_answers_free(answers);
-  return comparison;
-}
 
 static const char *const requests[] = {
     "backward bf16 d64 nq70 nk90 b2 hq4 hkv2",
@@ -357,15 +223,15 @@ static const char *const requests[] = {
 enum { REQUESTS = sizeof requests / sizeof *requests };
 
 START_TEST(the_plain_computation_is_right) {
-  struct sample sample = sample_of(requests[_i]);
+  struct gradient_sample sample = gradient_sample_of(requests[_i]);
   uint16_t *values[FT_GRADIENTS];
-  plain_gradients(&sample.problem, values);
-  const struct ft_comparison verdict = compare(&sample, values);
+  gradients_plain(&sample.problem, values);
+  const struct ft_comparison verdict = gradients_compare(&sample, values);
   ck_assert_msg(verdict.error_ratio <= 0.5, "seed %llu: %g: %s", (unsigned long long)sample.seed,
                 verdict.error_ratio, verdict.worst);
   for (int g = 0; g < FT_GRADIENTS; g++) ck_assert_double_gt(verdict.gradients[g].error, 0);
-  free_gradients(values);
-  sample_free(&sample);
+  gradients_free(values);
+  gradient_sample_free(&sample);
 }
 END_TEST
 
@@ -387,7 +253,8 @@ static void forget_row(uint16_t *tensor, int64_t row, int64_t width) {
 
 /* Gradients of something a little different are wrong. */
 START_TEST(mistakes_are_seen) {
-  struct sample sample = sample_of("backward bf16 d64 nq70 nk90 b2 hq4 hkv2 causal dropout");
+  struct gradient_sample sample =
+      gradient_sample_of("backward bf16 d64 nq70 nk90 b2 hq4 hkv2 causal dropout");
   struct ft_host_problem other = sample.problem;
   const struct ft_request *r = &other.request;
   const int64_t queries = ft_gradient_rows(r, FT_GRADIENT_Q);
@@ -411,70 +278,71 @@ START_TEST(mistakes_are_seen) {
   other.lse = lse;
   other.dout = dout;
   other.o = o;
-  plain_gradients(&other, values);
-  plain_gradients(&sample.problem, right);
+  gradients_plain(&other, values);
+  gradients_plain(&sample.problem, right);
   if (_i == ROW_ENLARGED) {
     for (int d = 0; d < 64; d++) {
       const double all = ft_from_dtype(FT_BF16, right[FT_GRADIENT_Q][69 * 64 + d]);
       values[FT_GRADIENT_Q][69 * 64 + d] = ft_to_dtype(FT_BF16, all * (1 + 0.08));
     }
   }
-  const struct ft_comparison verdict = compare(&sample, values);
+  const struct ft_comparison verdict = gradients_compare(&sample, values);
   ck_assert_msg(verdict.error_ratio > 1, "seed %llu: mistake %d passes with %g",
                 (unsigned long long)sample.seed, _i, verdict.error_ratio);
-  free_gradients(values);
-  free_gradients(right);
+  gradients_free(values);
+  gradients_free(right);
   free(lse);
   free(dout);
   free(o);
-  sample_free(&sample);
+  gradient_sample_free(&sample);
 }
 END_TEST
 
 /* Queries 0 .. 19 see nothing, nor does any query see keys of column blocks that are off. */
 START_TEST(nothing_seen_is_exactly_zero) {
-  struct sample sample = sample_of("backward fp16 d32 nq40 nk20 hq2 hkv1 causal mask=16x16@0.99");
+  struct gradient_sample sample =
+      gradient_sample_of("backward fp16 d32 nq40 nk20 hq2 hkv1 causal mask=16x16@0.99");
   uint16_t *values[FT_GRADIENTS];
   memset(sample.blocks, 1, 2 * 3 * 2);
   for (int line = 0; line < 2 * 3; line++) sample.blocks[line * 2 + 1] = 0; /* keys 16 .. 19 */
-  run_forward(&sample);
-  plain_gradients(&sample.problem, values);
+  gradient_sample_forward(&sample);
+  gradients_plain(&sample.problem, values);
   for (int n = 0; n < 20 * 32; n++) ck_assert_uint_eq(values[FT_GRADIENT_Q][n] & 0x7FFF, 0);
   for (int n = 16 * 32; n < 20 * 32; n++) {
     ck_assert_uint_eq(values[FT_GRADIENT_K][n] & 0x7FFF, 0);
     ck_assert_uint_eq(values[FT_GRADIENT_V][n] & 0x7FFF, 0);
   }
-  ck_assert_double_le(compare(&sample, values).error_ratio, 0.5);
+  ck_assert_double_le(gradients_compare(&sample, values).error_ratio, 0.5);
   values[FT_GRADIENT_Q][5] = 1; /* the smallest number there is */
-  const struct ft_comparison query = compare(&sample, values);
+  const struct ft_comparison query = gradients_compare(&sample, values);
   ck_assert_msg(isinf(query.error_ratio) && strstr(query.worst, "dQ[5] of batch 0 head 0 row 0"),
                 "%s", query.worst);
   values[FT_GRADIENT_Q][5] = 0;
   values[FT_GRADIENT_V][16 * 32] = 0x7E00; /* NaN */
-  const struct ft_comparison key = compare(&sample, values);
+  const struct ft_comparison key = gradients_compare(&sample, values);
   ck_assert_msg(isinf(key.error_ratio) && strstr(key.worst, "dV[0] of batch 0 head 0 key 16"), "%s",
                 key.worst);
-  free_gradients(values);
-  sample_free(&sample);
+  gradients_free(values);
+  gradient_sample_free(&sample);
 }
 END_TEST
 
 /* One key: P = 1 and dS = 0 but for rounding, by LSE and by the order of sums. */
 START_TEST(what_cancels_is_allowed_its_rounding) {
-  struct sample sample =
-      sample_of(_i ? "backward fp16 d64 nq30 nk1 hq2" : "backward bf16 d64 nq30 nk1 hq2");
+  struct gradient_sample sample =
+      gradient_sample_of(_i ? "backward fp16 d64 nq30 nk1 hq2" : "backward bf16 d64 nq30 nk1 hq2");
   const struct ft_request *r = &sample.problem.request;
   uint16_t *values[FT_GRADIENTS];
   for (int n = 0; n < 60; n++) sample.dlse[n] = 0;
-  plain_gradients(&sample.problem, values);
-  ck_assert_double_le(compare(&sample, values).error_ratio, 1);
+  gradients_plain(&sample.problem, values);
+  ck_assert_double_le(gradients_compare(&sample, values).error_ratio, 1);
   for (int n = 0; n < 30 * 2 * 64; n++) /* an error of fp32 */
     values[FT_GRADIENT_Q][n] = ft_to_dtype(r->dtype, 3e-7);
-  ck_assert_double_le(compare(&sample, values).error_ratio, 1);
+  ck_assert_double_le(gradients_compare(&sample, values).error_ratio, 1);
   values[FT_GRADIENT_Q][7] = ft_to_dtype(r->dtype, 3e-4);
-  ck_assert_double_gt(compare(&sample, values).error_ratio, 1);
-  free_gradients(values);
-  sample_free(&sample);
+  ck_assert_double_gt(gradients_compare(&sample, values).error_ratio, 1);
+  gradients_free(values);
+  gradient_sample_free(&sample);
 }
 END_TEST
 

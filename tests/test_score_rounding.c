@@ -56,7 +56,7 @@ START_TEST(floats_are_within_the_bound) {
     inputs.symbols[FT_SYMBOL_S] = (double)s;
     inputs.symbols[FT_SYMBOL_J] = (double)j;
     ft_interpret(&interpreter, &inputs);
-    const double bound = ft_score_rounding(&interpreter, errors, score.score);
+    const double bound = ft_score_rounding(&interpreter, 0, errors, score.score);
     const double error = fabs((double)expressions[_i].in_floats(s, j) -
                               ft_interpreter_value(&interpreter, score.score));
     ck_assert_msg(error <= bound, "%s: s %.9g, j %g: off by %g, bound %g", text, (double)s,
@@ -84,7 +84,7 @@ START_TEST(what_is_exact_errs_by_nothing) {
     inputs.symbols[FT_SYMBOL_S] = 0.1;
     inputs.symbols[FT_SYMBOL_J] = j;
     ft_interpret(&interpreter, &inputs);
-    ck_assert_double_eq(ft_score_rounding(&interpreter, errors, score.score), 0);
+    ck_assert_double_eq(ft_score_rounding(&interpreter, 0, errors, score.score), 0);
   }
   ft_interpreter_close(&interpreter);
   ft_score_free(&score);

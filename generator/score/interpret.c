@@ -98,11 +98,19 @@ static double value_of(const struct ft_interpreter *interpreter,
   return ft_operate(node->operation, operands);
 }
 
-void ft_interpret(struct ft_interpreter *interpreter, const struct ft_score_inputs *inputs) {
+void ft_interpret_forced(struct ft_interpreter *interpreter, const struct ft_score_inputs *inputs,
+                         const struct ft_forced *forced, int count) {
+  int next = 0;
   for (int n = 0; n < interpreter->count; ++n) {
     const int node = interpreter->nodes[n];
-    interpreter->values[node] = value_of(interpreter, inputs, node);
+    const bool is_forced = next < count && forced[next].node == node;
+    interpreter->values[node] =
+        is_forced ? forced[next++].value : value_of(interpreter, inputs, node);
   }
+}
+
+void ft_interpret(struct ft_interpreter *interpreter, const struct ft_score_inputs *inputs) {
+  ft_interpret_forced(interpreter, inputs, NULL, 0);
 }
 
 double ft_score_size(const struct ft_expression *expression, int number,

@@ -33,6 +33,16 @@ void ft_interpreter_close(struct ft_interpreter *interpreter);
 
 /* Computes all; then ft_interpreter_value is a root's value. */
 void ft_interpret(struct ft_interpreter *interpreter, const struct ft_score_inputs *inputs);
+
+/* The same where some nodes have other values than their operands say, in the order of the nodes'
+ * numbers. */
+struct ft_forced {
+  int node;
+  double value;
+};
+void ft_interpret_forced(struct ft_interpreter *interpreter, const struct ft_score_inputs *inputs,
+                         const struct ft_forced *forced, int count);
+
 static inline double ft_interpreter_value(const struct ft_interpreter *interpreter, int node) {
   return interpreter->values[node];
 }

@@ -13,15 +13,21 @@ static double of_constant(double value) {
   return (double)(float)value == value ? 0 : HALF_ULP * fabs(value);
 }
 
+/* A sum, a difference, a product of what is exact is exact where fp32 has its value. */
+static double of_result(double value, double of_operands) {
+  return of_operands == 0 ? of_constant(value) : of_operands + HALF_ULP * fabs(value);
+}
+
 /* a, b: operands; of_a, of_b: what they err by. */
 static double error_of(const struct ft_node *node, double value, double a, double b, double of_a,
                        double of_b) {
-  const double rounded = HALF_ULP * fabs(value), approximated = APPROXIMATED * fabs(value);
+  const double approximated = APPROXIMATED * fabs(value);
   switch (node->operation) {
-  case FT_OP_CONSTANT: return of_constant(value);
+  case FT_OP_CONSTANT:
+  case FT_OP_FLOAT: return of_constant(value);
   case FT_OP_ADD:
-  case FT_OP_SUB: return of_a + of_b + rounded;
-  case FT_OP_MUL: return fabs(b) * of_a + fabs(a) * of_b + rounded;
+  case FT_OP_SUB: return of_result(value, of_a + of_b);
+  case FT_OP_MUL: return of_result(value, fabs(b) * of_a + fabs(a) * of_b);
   case FT_OP_DIV: return (of_a + fabs(value) * of_b) / fabs(b) + approximated;
   case FT_OP_NEG:
   case FT_OP_ABS: return of_a;
@@ -36,7 +42,8 @@ static double error_of(const struct ft_node *node, double value, double a, doubl
   }
 }
 
-double ft_score_rounding(const struct ft_interpreter *interpreter, double *errors, int node) {
+double ft_score_rounding(const struct ft_interpreter *interpreter, double of_s, double *errors,
+                         int node) {
   const double *const values = interpreter->values;
   for (int n = 0; n < interpreter->count; ++n) {
     const int number = interpreter->nodes[n];
@@ -45,7 +52,9 @@ double ft_score_rounding(const struct ft_interpreter *interpreter, double *error
     const int a = one->operand_count > 0 ? operands[0] : number;
     const int b = one->operand_count > 1 ? operands[1] : a;
     double error = 0;
-    if (one->operation == FT_OP_WHERE)
+    if (one->operation == FT_OP_SYMBOL && one->number == FT_SYMBOL_S)
+      error = of_s;
+    else if (one->operation == FT_OP_WHERE)
       error = errors[values[a] != 0 ? b : operands[2]];
     else if (one->type == FT_VALUE_FLOAT)
       error = error_of(one, values[number], values[a], values[b], errors[a], errors[b]);

@@ -10,6 +10,9 @@
  * squared error of all rows is the sum of the means and, as each row is at a place of its own, the
  * root of the sum of squares of what the largest is above the mean.
  *
+ * Where a score function decides by less than what fp32 may err by, both answers are right
+ * (generator/score/ties.h). How far that may move a row is allowed besides.
+ *
  * Floor of O: half a unit in the last place of the row's largest value, the rounding of O itself.
  *
  * Of fp32 the floor has 2^-20 besides. A product is made of three of TF32, which take P and V to
@@ -53,15 +56,16 @@ struct ft_answers {
   bool e4m3;
   int row_count, dim;
   struct ft_row *rows;
-  double *o;           /* [row][dim] */
-  double *lse;         /* [row] */
-  double *largest;     /* [row]: max |o| */
-  double *score_bound; /* [row]: as of the scratch */
-  double *besides;     /* [row]: relative error of O that is allowed besides */
+  double *o;                           /* [row][dim] */
+  double *lse;                         /* [row] */
+  double *largest;                     /* [row]: max |o| */
+  double *score_bound;                 /* [row]: as of the scratch */
+  double *besides;                     /* [row]: relative error of O that is allowed besides */
+  double *ties_o, *ties_lse;           /* [row]: how far a score's ties may move them */
   double *plain_square, *plain_spread; /* [row]: squared error, mean; the largest less it */
   double *plain_element, *plain_lse;   /* [row]: largest, absolute error */
-  double o_norm, o_allowed;                         /* relative L2 */
-  double element_error; /* of the plain one, relative to the row's largest value */
+  double o_norm, o_allowed;            /* relative L2 */
+  double element_error;                /* of the plain one, relative to the row's largest value */
   double lse_error;
 };
 
@@ -73,6 +77,8 @@ void ft_answers_free(struct ft_answers *answers) {
   free(answers->largest);
   free(answers->score_bound);
   free(answers->besides);
+  free(answers->ties_o);
+  free(answers->ties_lse);
   free(answers->plain_square);
   free(answers->plain_spread);
   free(answers->plain_element);
@@ -94,13 +100,15 @@ static struct ft_answers *allocate(const struct ft_request *request, int row_cou
   answers->largest = calloc(rows, sizeof(double));
   answers->score_bound = calloc(rows, sizeof(double));
   answers->besides = calloc(rows, sizeof(double));
+  answers->ties_o = calloc(rows, sizeof(double));
+  answers->ties_lse = calloc(rows, sizeof(double));
   answers->plain_square = calloc(rows, sizeof(double));
   answers->plain_spread = calloc(rows, sizeof(double));
   answers->plain_element = calloc(rows, sizeof(double));
   answers->plain_lse = calloc(rows, sizeof(double));
   if (answers->rows && answers->o && answers->lse && answers->largest && answers->score_bound &&
-      answers->besides && answers->plain_square && answers->plain_spread &&
-      answers->plain_element && answers->plain_lse) {
+      answers->besides && answers->ties_o && answers->ties_lse && answers->plain_square &&
+      answers->plain_spread && answers->plain_element && answers->plain_lse) {
     return answers;
   }
   ft_answers_free(answers);
@@ -149,6 +157,8 @@ static void answer_row(struct work *work, struct ft_row_scratch *scratch, int in
   double plain[FT_REFERENCE_DIM], plain_lse = 0, sum = 0, largest = 0;
   const int64_t count = ft_row_scores(work->problem, row, scratch);
   ft_row_exact(work->problem, row, scratch, count, o, &answers->lse[index]);
+  ft_row_ties(work->problem, row, scratch, count, o, answers->lse[index], &answers->ties_o[index],
+              &answers->ties_lse[index]);
   const int places = answers->e4m3 ? PLACES : 1;
   for (int n = 0; n < places; n++) {
     scratch->place = exp2f(-(float)n / PLACES);
@@ -181,12 +191,13 @@ static void *answer_rows(void *payload) {
 
 /* Sums in row order, so that the allowances do not depend on which thread did what. */
 static void sum_up(struct ft_answers *answers) {
-  double square = 0, plain_square = 0, spread_square = 0, besides = 0;
+  double square = 0, plain_square = 0, spread_square = 0, ties_square = 0, besides = 0;
   for (int index = 0; index < answers->row_count; index++) {
     const double *o = answers->o + (size_t)index * (size_t)answers->dim;
     for (int d = 0; d < answers->dim; d++) square += o[d] * o[d];
     plain_square += answers->plain_square[index];
     spread_square += answers->plain_spread[index] * answers->plain_spread[index];
+    ties_square += answers->ties_o[index] * answers->ties_o[index] * answers->dim;
     besides = fmax(besides, answers->besides[index]);
     if (answers->largest[index] > 0) {
       answers->element_error =
@@ -198,7 +209,9 @@ static void sum_up(struct ft_answers *answers) {
   const double floor_l2 = 0.5 * ft_half_ulp(answers->dtype, 1.0);
   answers->o_norm = sqrt(square);
   answers->o_allowed = floor_l2 + besides;
-  if (square > 0) answers->o_allowed += 2 * sqrt((plain_square + sqrt(spread_square)) / square);
+  if (square > 0)
+    answers->o_allowed +=
+        2 * sqrt((plain_square + sqrt(spread_square)) / square) + sqrt(ties_square / square);
 }
 
 /* Where a score makes NaN there is nothing to compare: it is what memory holds that no kernel
@@ -260,12 +273,12 @@ static void judge_lse(const struct ft_answers *answers, int index, double lse,
   verdict->lse = lse;
   verdict->lse_expected = should;
   if (isinf(should)) {
-    if (lse != should) verdict->lse_ratio = INFINITY;
+    if (lse != should && answers->ties_lse[index] == 0) verdict->lse_ratio = INFINITY;
     return;
   }
   verdict->lse_error = fabs(lse - should);
   const double floor = 1e-5 + 2e-6 * fabs(should) + 0x1p-12 * answers->score_bound[index];
-  verdict->lse_allowed = 2 * answers->lse_error + floor;
+  verdict->lse_allowed = 2 * answers->lse_error + floor + answers->ties_lse[index];
   verdict->lse_ratio =
       isfinite(verdict->lse_error) ? verdict->lse_error / verdict->lse_allowed : INFINITY;
 }
@@ -274,9 +287,9 @@ static void judge_lse(const struct ft_answers *answers, int index, double lse,
  * just that. */
 static double o_allowed(const struct ft_answers *answers, int index) {
   const double largest = answers->largest[index];
-  if (!(largest > 0)) return 0;
+  if (!(largest > 0)) return answers->ties_o[index];
   return (2 * answers->element_error + answers->besides[index]) * largest +
-         ft_half_ulp(answers->dtype, largest);
+         ft_half_ulp(answers->dtype, largest) + answers->ties_o[index];
 }
 
 static double element_ratio(double error, double allowed) {

@@ -5,7 +5,7 @@
  * derivative. Its yardstick is the root of the sum of squares of what is added, if nothing in it
  * cancelled. The allowance is twice the error of the plain computation over the yardsticks, and no
  * less than that of a P rounded to the dtype: of a few elements the plain error may be small by
- * chance. */
+ * chance. How far ties of the score may move the element (gradients.h) is allowed besides. */
 #include "tuner/verify/captured_answers.h"
 
 #include <math.h>
@@ -20,8 +20,9 @@ static int allocate(struct ft_captured_answer *of, int64_t count) {
   *of = (struct ft_captured_answer){.count = count,
                                     .exact = calloc((size_t)count, sizeof(double)),
                                     .plain = calloc((size_t)count, sizeof(double)),
+                                    .ties = calloc((size_t)count, sizeof(double)),
                                     .square = calloc((size_t)count, sizeof(double))};
-  if (of->exact && of->plain && of->square) return FT_OK;
+  if (of->exact && of->plain && of->ties && of->square) return FT_OK;
   return ft_fail(FT_E_MEMORY, "no memory for the reference of a gradient of %lld elements",
                  (long long)count);
 }
@@ -30,11 +31,25 @@ struct summing {
   struct ft_captured_answers *answers;
   struct ft_scorer scorer;
   int64_t wanted;
+  /* Of the last key, by the number of the derivative: what it adds, and where. */
+  double own[FT_DERIVATIVES], sizes[FT_DERIVATIVES];
+  int64_t places[FT_DERIVATIVES];
 };
+
+/* What the n-th derivative adds may be `value` at `place`, for all that ties say. Of several ways
+ * the differences are added up, which is no less than the largest. */
+static void add_other(const struct summing *summing, struct ft_captured_answer *of, int n,
+                      int64_t place, double value, double size) {
+  const bool same = place == summing->places[n];
+  const double own_size = same ? summing->sizes[n] : 0;
+  of->ties[place] += fabs(value - (same ? summing->own[n] : 0));
+  of->square[place] += fmax(0, size * size - own_size * own_size);
+  if (!same) of->ties[summing->places[n]] += fabs(summing->own[n]);
+}
 
 static void add(void *payload, const struct ft_score_gradient *gradient) {
   static const double least_slope = 0x1p-8; /* as in gradients.c */
-  const struct summing *const summing = payload;
+  struct summing *const summing = payload;
   const struct ft_known_score *const known = summing->scorer.known;
   for (int n = 0; n < known->derivatives.count; ++n) {
     const int bit = ft_derivative_bit(known, n);
@@ -42,7 +57,17 @@ static void add(void *payload, const struct ft_score_gradient *gradient) {
     struct ft_captured_answer *const of = &summing->answers->of[bit];
     const int64_t place = ft_scorer_place(&summing->scorer, n);
     const double derivative = ft_scorer_derivative(&summing->scorer, n);
-    const double size = gradient->size * fmax(fabs(derivative), least_slope);
+    const double value = gradient->exact == 0 ? 0 : gradient->exact * derivative;
+    const double size =
+        gradient->size == 0 ? 0 : gradient->size * fmax(fabs(derivative), least_slope);
+    if (gradient->other > 0) {
+      add_other(summing, of, n, place, value, size);
+      continue;
+    }
+    summing->own[n] = value;
+    summing->sizes[n] = size;
+    summing->places[n] = place;
+    if (gradient->size == 0) continue; /* the key is hidden */
     of->exact[place] += gradient->exact * derivative;
     of->plain[place] += (double)gradient->plain * derivative;
     of->square[place] += size * size;
@@ -85,6 +110,7 @@ void ft_captured_answers_free(struct ft_captured_answers *answers) {
   for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit) {
     free(answers->of[bit].exact);
     free(answers->of[bit].plain);
+    free(answers->of[bit].ties);
     free(answers->of[bit].square);
   }
   free(answers);
@@ -112,7 +138,7 @@ void ft_captured_answers_compare(const struct ft_captured_answers *answers,
   const struct ft_captured_answer *const of = &answers->of[bit];
   const double share = 2 * plain_error(of, problem->request.dtype) + 0x1p-20;
   for (int64_t n = 0; n < of->count; ++n) {
-    const double allowed = share * sqrt(of->square[n]);
+    const double allowed = share * sqrt(of->square[n]) + of->ties[n];
     const double ratio = ratio_of(fabs((double)values[n] - of->exact[n]), allowed);
     if (!(ratio > comparison->error_ratio)) continue;
     comparison->error_ratio = ratio;

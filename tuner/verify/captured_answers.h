@@ -11,6 +11,7 @@
 struct ft_captured_answer {
   int64_t count;
   double *exact, *plain;
+  double *ties;   /* how far ties may move it (gradients.h) */
   double *square; /* of the yardstick: the sum of squares if nothing cancelled */
 };
 

@@ -9,7 +9,8 @@
  * of the largest partial sum, and delta is summed in another order than dP. Where the two cancel,
  * only that error is left. Of fp32 the floor is 2^-22: a product is made of three of TF32, each
  * operand to within 2^-22 of itself, and sums of 16 are accumulated outside the tensor core. Twice
- * what the row may lose by subnormal weights (gradients.h) is allowed, too.
+ * what the row may lose by subnormal weights (gradients.h) is allowed, too, and how far ties of its
+ * score may move it.
  *
  * Of fp32 the gradient itself may err by 2^-20 besides. P is exp2(x), where x is a score less LSE
  * in units of log2: LSE log2(e) is rounded by up to 2^-21 (below 16), which is 2^-21.5 of P, and
@@ -42,7 +43,7 @@ struct chosen {
   struct ft_row *rows;
   double *values;                       /* [row][dim] */
   double *yardstick, *largest;          /* [row]; largest |value| */
-  double *subnormal;                    /* [row] */
+  double *subnormal, *ties;             /* [row] */
   double *plain_square, *plain_element; /* [row]: squared and largest error of the plain one */
   double norm, allowed;                 /* L2 over all rows */
   double element_error;                 /* of the plain one, over the yardstick */
@@ -62,6 +63,7 @@ static void free_chosen(struct chosen *chosen) {
   free(chosen->yardstick);
   free(chosen->largest);
   free(chosen->subnormal);
+  free(chosen->ties);
   free(chosen->plain_square);
   free(chosen->plain_element);
 }
@@ -81,10 +83,11 @@ static int allocate(struct chosen *chosen, int count, int dim) {
                             .yardstick = calloc(rows, sizeof(double)),
                             .largest = calloc(rows, sizeof(double)),
                             .subnormal = calloc(rows, sizeof(double)),
+                            .ties = calloc(rows, sizeof(double)),
                             .plain_square = calloc(rows, sizeof(double)),
                             .plain_element = calloc(rows, sizeof(double))};
   if (chosen->rows && chosen->values && chosen->yardstick && chosen->largest && chosen->subnormal &&
-      chosen->plain_square && chosen->plain_element)
+      chosen->ties && chosen->plain_square && chosen->plain_element)
     return FT_OK;
   return ft_fail(FT_E_MEMORY, "no memory for the reference of %d rows of gradients", count);
 }
@@ -119,6 +122,7 @@ static void keep(struct chosen *chosen, int index, const struct ft_gradient_row 
   double *const values = chosen->values + (size_t)index * (size_t)chosen->dim;
   chosen->yardstick[index] = row->yardstick;
   chosen->subnormal[index] = row->subnormal;
+  chosen->ties[index] = row->ties;
   for (int d = 0; d < chosen->dim; d++) {
     const double error = fabs(row->plain[d] - row->exact[d]);
     values[d] = row->exact[d];
@@ -158,12 +162,13 @@ static void *answer_rows(void *payload) {
 
 /* In row order, so that the allowances do not depend on which thread did what. */
 static void sum_up(const struct ft_gradient_answers *answers, struct chosen *chosen) {
-  double square = 0, plain_square = 0, yard_square = 0, subnormal_square = 0;
+  double square = 0, plain_square = 0, yard_square = 0, subnormal_square = 0, ties_square = 0;
   for (int n = 0; n < chosen->count; n++) {
     const double *values = chosen->values + (size_t)n * (size_t)chosen->dim;
     for (int d = 0; d < chosen->dim; d++) square += values[d] * values[d];
     plain_square += chosen->plain_square[n];
     yard_square += chosen->yardstick[n] * chosen->yardstick[n] * chosen->dim;
+    ties_square += chosen->ties[n] * chosen->ties[n] * chosen->dim;
     subnormal_square += chosen->subnormal[n] * chosen->subnormal[n] * chosen->dim;
     if (chosen->yardstick[n] > 0)
       chosen->element_error =
@@ -173,18 +178,19 @@ static void sum_up(const struct ft_gradient_answers *answers, struct chosen *cho
   chosen->norm = sqrt(square);
   chosen->allowed = 2 * (sqrt(plain_square) + sqrt(subnormal_square)) +
                     (0.5 * ft_half_ulp(answers->dtype, 1.0) + answers->of_weights) * chosen->norm +
-                    answers->floor * sqrt(yard_square) +
+                    answers->floor * sqrt(yard_square) + sqrt(ties_square) +
                     FLUSHED * sqrt((double)chosen->count * chosen->dim);
 }
 
-/* The allowance of one element of a row. A row that nothing contributes to has to be zero. */
+/* The allowance of one element of a row. A row that nothing contributes to has to be zero, unless
+ * ties make something of it. */
 static double element_allowed(const struct ft_gradient_answers *answers,
                               const struct chosen *chosen, int index) {
   const double yardstick = chosen->yardstick[index], largest = chosen->largest[index];
-  if (!(yardstick > 0)) return 0;
+  if (!(yardstick > 0)) return chosen->ties[index];
   const double rounding = largest > 0 ? ft_half_ulp(answers->dtype, largest) : 0;
   return (2 * chosen->element_error + answers->floor) * yardstick + 2 * chosen->subnormal[index] +
-         answers->of_weights * largest + rounding + FLUSHED;
+         answers->of_weights * largest + rounding + chosen->ties[index] + FLUSHED;
 }
 
 /* Where a score makes NaN there is nothing to compare: see check_numbers of tuner/verify/answers.c.

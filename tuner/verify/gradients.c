@@ -8,7 +8,6 @@
 
 #include "generator/status.h"
 #include "tuner/verify/halves.h"
-#include "tuner/verify/philox.h"
 #include "tuner/verify/reference.h"
 #include "tuner/verify/scorer.h"
 
@@ -143,6 +142,10 @@ static void load_key(struct operands *key, const struct ft_host_problem *problem
 struct pair {
   double ds, ds_size, p, p_size;
   double ds_subnormal;     /* what dS may lose where P times the slope is subnormal; else 0 */
+  double ds_ties, p_ties;  /* how far ties may move dS and P */
+  int others;              /* in how many other ways they may be decided */
+  double difference, unit; /* Z o dP - delta, and what it could be if nothing cancelled */
+  double normal, wobble;   /* the least P that counts, and what P is multiplied by, in p_size */
   float plain_ds, plain_p; /* rounded to the dtype */
   struct ft_score_gradient by_score;
 };
@@ -152,13 +155,6 @@ static bool sees(const struct ft_host_problem *problem, struct ft_row row, int64
   const struct ft_visibility visibility = ft_row_visibility(problem, row.batch);
   const uint8_t *line = ft_mask_line(problem, row);
   return ft_sees(&visibility, row.i, j) && (!line || line[j / problem->request.mask_cols]);
-}
-
-static bool keeps(const struct ft_host_problem *problem, struct ft_row row, int64_t j) {
-  const struct ft_request *r = &problem->request;
-  const uint32_t threshold = r->dropout ? ft_dropout_threshold(problem->dropout) : 0;
-  return threshold == 0 || ft_dropout_keeps(problem->seed, problem->offset, row.batch, r->heads_q,
-                                            row.head, row.i, j, threshold);
 }
 
 /* Half a unit in the last place of P times a slope that varies, rounded to fp16, if that is too
@@ -181,12 +177,46 @@ static double wobble_of(const struct ft_host_problem *problem, double score,
   return of_products + (rounds ? (scored->rounding + 0x1p-24 * fabs(scored->score)) / 0x1p-22 : 0);
 }
 
+/* A slope may itself be the difference of numbers that are nearly equal: 1 - tanh^2. */
+static const double LEAST_SLOPE = 0x1p-8;
+
+/* P where ties make this of the key. */
+static double p_of(const struct ft_scored *scored, double lse) {
+  return scored->visible && isfinite(lse) ? exp(scored->score - lse) : 0;
+}
+
+/* A number that ties make larger is rounded by more, too: sizes are those of the largest. Leaves
+ * the scorer as it was. */
+static void add_ties_of(struct ft_scorer *scorer, const struct ft_query_terms *terms, bool kept,
+                        struct pair *pair) {
+  pair->others = ft_scorer_others(scorer);
+  for (int n = 1; n <= pair->others; n++) {
+    const struct ft_scored other = ft_scorer_other(scorer, n);
+    const double p = p_of(&other, terms->lse);
+    const double ds = p > 0 ? p * pair->difference * other.slope : 0;
+    const double p_size = fmax(p, pair->normal) * pair->wobble;
+    pair->ds_ties = fmax(pair->ds_ties, fabs(ds - pair->ds));
+    pair->ds_size = fmax(pair->ds_size, p_size * pair->unit * fmax(fabs(other.slope), LEAST_SLOPE));
+    if (!kept) continue;
+    pair->p_ties = fmax(pair->p_ties, fabs(p - pair->p));
+    pair->p_size = fmax(pair->p_size, p_size);
+  }
+  if (pair->others > 0) (void)ft_scorer_other(scorer, 0);
+}
+
+/* What S of a query and a key errs by where a score function decides something. */
+static double s_error(const struct ft_host_problem *problem, const struct ft_scorer *scorer,
+                      const struct operands *query, const struct operands *key) {
+  const struct ft_request *r = &problem->request;
+  if (!ft_scorer_decides(scorer)) return 0;
+  return ft_s_error(r, problem->scale * norm(query->first, r->head_dim) *
+                           norm(key->first, r->head_dim));
+}
+
 /* Of row and key j, where kept says whether dropout keeps them. What is hidden is all 0. */
-static struct pair pair_of(const struct ft_host_problem *problem, struct ft_scorer *scorer,
-                           const struct ft_query_terms *terms, const struct operands *query,
-                           const struct operands *key, int64_t j, bool kept) {
-  /* A slope may itself be the difference of such numbers: 1 - tanh^2. */
-  static const double least_slope = 0x1p-8;
+static struct pair untied_pair(const struct ft_host_problem *problem, struct ft_scorer *scorer,
+                               const struct ft_query_terms *terms, const struct operands *query,
+                               const struct operands *key, int64_t j, bool kept) {
   const struct ft_request *r = &problem->request;
   const double rescale = kept ? ft_dropout_rescale(problem) : 0;
   double score, dp;
@@ -198,32 +228,49 @@ static struct pair pair_of(const struct ft_host_problem *problem, struct ft_scor
     ft_dot(query->rounded_first, key->rounded_first, r->head_dim, &unused, &plain_score);
     ft_dot(query->rounded_second, key->rounded_second, r->head_dim_v, &unused, &plain_dp);
   }
-  const struct ft_scored of_plain =
-      ft_scorer_key(scorer, j, (double)(plain_score * (float)problem->scale));
-  const struct ft_scored scored = ft_scorer_key(scorer, j, score * problem->scale);
-  if (!scored.visible) return (struct pair){.ds = 0};
+  struct ft_scored of_plain;
+  const struct ft_scored scored = ft_scorer_both(scorer, j, score * problem->scale,
+                                                 (double)(plain_score * (float)problem->scale),
+                                                 s_error(problem, scorer, query, key), &of_plain);
+  const double difference = dp * rescale - terms->delta;
+  const double unit = terms->dout_norm * key->second_norm * rescale + terms->delta_size;
+  /* Below it P errs by more than half a unit in the last place: of bf16 and fp32 because what is
+   * less than 2^-126 may become 0. */
+  const double normal = r->dtype == FT_FP16 ? 0x1p-14 : 0x1p-126 / ft_half_ulp(r->dtype, 1);
+  const double wobble = scored.visible ? wobble_of(problem, score, &scored) : 1;
+  if (!scored.visible)
+    return (struct pair){
+        .difference = difference, .unit = unit, .normal = normal, .wobble = wobble};
   const double p = exp(scored.score - terms->lse);
   const float plain_p = expf((float)of_plain.score - (float)terms->lse);
   const float rounded_p = ft_round_to_dtype(r->dtype, plain_p);
   /* A program of fp32 tensors keeps P in fp32: TF32 is what products take. */
   const float kept_p = r->dtype == FT_TF32 ? plain_p : rounded_p;
   const float plain = kept_p * (plain_dp * (float)rescale - terms->plain_delta);
-  /* Below it P errs by more than half a unit in the last place: of bf16 and fp32 because what is
-   * less than 2^-126 may become 0. */
-  const double normal = r->dtype == FT_FP16 ? 0x1p-14 : 0x1p-126 / ft_half_ulp(r->dtype, 1);
-  const double difference = dp * rescale - terms->delta;
   const double exact = p * difference;
-  const double p_size = fmax(p, normal) * wobble_of(problem, score, &scored);
-  const double size = p_size * (terms->dout_norm * key->second_norm * rescale + terms->delta_size);
+  const double p_size = fmax(p, normal) * wobble;
+  const double size = p_size * unit;
   return (struct pair){.ds = exact * scored.slope,
-                       .ds_size = fmax(size * fmax(fabs(scored.slope), least_slope), normal),
+                       .ds_size = fmax(size * fmax(fabs(scored.slope), LEAST_SLOPE), normal),
                        .ds_subnormal =
                            subnormal_weight(problem, p * scored.slope) * fabs(difference),
                        .p = kept ? p : 0,
                        .p_size = kept ? p_size : 0,
                        .plain_ds = ft_round_to_dtype(r->dtype, plain * (float)of_plain.slope),
                        .plain_p = kept ? rounded_p : 0,
+                       .difference = difference,
+                       .unit = unit,
+                       .normal = normal,
+                       .wobble = wobble,
                        .by_score = {.exact = exact, .size = size, .plain = plain}};
+}
+
+static struct pair pair_of(const struct ft_host_problem *problem, struct ft_scorer *scorer,
+                           const struct ft_query_terms *terms, const struct operands *query,
+                           const struct operands *key, int64_t j, bool kept) {
+  struct pair pair = untied_pair(problem, scorer, terms, query, key, j, kept);
+  add_ties_of(scorer, terms, kept, &pair);
+  return pair;
 }
 
 void ft_score_gradients_of(const struct ft_host_problem *problem, struct ft_scorer *scorer,
@@ -238,9 +285,18 @@ void ft_score_gradients_of(const struct ft_host_problem *problem, struct ft_scor
   for (int64_t j = keys.begin; j < keys.end; j++) {
     if (!sees(problem, row, j)) continue;
     load_key(&key, problem, row, j);
-    const struct pair pair = pair_of(problem, scorer, &terms[query_index(r, row)], &query, &key, j,
-                                     keeps(problem, row, j));
-    if (pair.by_score.size > 0) take(payload, &pair.by_score);
+    const struct ft_query_terms *const own = &terms[query_index(r, row)];
+    const struct pair pair =
+        pair_of(problem, scorer, own, &query, &key, j, ft_row_keeps(problem, row, j));
+    if (pair.by_score.size > 0 || pair.others > 0) take(payload, &pair.by_score);
+    for (int n = 1; n <= pair.others; n++) {
+      const struct ft_scored scored = ft_scorer_other(scorer, n);
+      const double p = p_of(&scored, own->lse);
+      take(payload,
+           &(struct ft_score_gradient){.exact = p > 0 ? p * pair.difference : 0,
+                                       .size = fmax(p, pair.normal) * pair.wobble * pair.unit,
+                                       .other = n});
+    }
   }
 }
 
@@ -249,6 +305,7 @@ void ft_score_gradients_of(const struct ft_host_problem *problem, struct ft_scor
 struct sums {
   double exact[FT_REFERENCE_DIM], squares[FT_REFERENCE_DIM];
   double subnormal[FT_REFERENCE_DIM]; /* squares, too */
+  double ties[FT_REFERENCE_DIM];
   float plain[FT_REFERENCE_DIM];
 };
 
@@ -273,14 +330,19 @@ static void add_subnormal(struct sums *sums, const float *row, int dim, double s
   }
 }
 
+static void add_ties(struct sums *sums, const float *row, int dim, double moved) {
+  for (int d = 0; moved != 0 && d < dim; d++) sums->ties[d] += moved * fabs((double)row[d]);
+}
+
 static void finish(const struct sums *sums, enum ft_dtype dtype, int dim, double scale,
                    struct ft_gradient_row *row) {
-  row->yardstick = row->subnormal = 0;
+  row->yardstick = row->subnormal = row->ties = 0;
   for (int d = 0; d < dim; d++) {
     row->exact[d] = sums->exact[d] * scale;
     row->plain[d] = (double)ft_round_to_dtype(dtype, sums->plain[d] * (float)scale);
     row->yardstick = fmax(row->yardstick, sqrt(sums->squares[d]) * scale);
     row->subnormal = fmax(row->subnormal, sqrt(sums->subnormal[d]) * scale);
+    row->ties = fmax(row->ties, sums->ties[d] * scale);
   }
 }
 
@@ -298,9 +360,11 @@ void ft_query_gradient(const struct ft_host_problem *problem, struct ft_scorer *
   for (int64_t j = keys.begin; j < keys.end; j++) {
     if (!sees(problem, row, j)) continue;
     load_key(&key, problem, row, j);
-    const struct pair pair = pair_of(problem, scorer, own, &query, &key, j, keeps(problem, row, j));
+    const struct pair pair =
+        pair_of(problem, scorer, own, &query, &key, j, ft_row_keeps(problem, row, j));
     add(&sums, key.first, key.rounded_first, r->head_dim, pair.ds, pair.ds_size, pair.plain_ds);
     add_subnormal(&sums, key.first, r->head_dim, pair.ds_subnormal);
+    add_ties(&sums, key.first, r->head_dim, pair.ds_ties);
   }
   finish(&sums, ft_output_dtype(r), r->head_dim, problem->scale, dq);
 }
@@ -323,10 +387,12 @@ void ft_key_gradients(const struct ft_host_problem *problem, struct ft_scorer *s
       load_query(&query, problem, row);
       ft_scorer_enter(scorer, row);
       const struct pair pair = pair_of(problem, scorer, &terms[query_index(r, row)], &query, &key,
-                                       key_row.i, keeps(problem, row, key_row.i));
+                                       key_row.i, ft_row_keeps(problem, row, key_row.i));
       add(&sums_k, query.first, query.rounded_first, r->head_dim, pair.ds, pair.ds_size,
           pair.plain_ds);
       add_subnormal(&sums_k, query.first, r->head_dim, pair.ds_subnormal);
+      add_ties(&sums_k, query.first, r->head_dim, pair.ds_ties);
+      add_ties(&sums_v, query.second, r->head_dim_v, pair.p_ties);
       add(&sums_v, query.second, query.rounded_second, r->head_dim_v, pair.p, pair.p_size,
           pair.plain_p);
     }

@@ -20,7 +20,12 @@
  * delta) times each term of the slope. Where what is rounded is a normal number, that is another
  * rounding of a relative size. In fp16 P times the slope may be subnormal although P and dS
  * are normal numbers. Its rounding then errs by up to 2^-25, and dS by up to 2^-25 |Z o dP -
- * delta|. What that makes of a row of the gradient is its `subnormal`. */
+ * delta|. What that makes of a row of the gradient is its `subnormal`.
+ *
+ * Where a score function compares what is equal but for the rounding of fp32, the derivative of
+ * min, max, abs or a choice may as well be that of the other side, and P that of the other value
+ * (generator/score/ties.h). By how much this may move a row, the sum of what it moves dS of each
+ * key (of dV: P), is its `ties`. Keys that are no such case add nothing to it. */
 #ifndef TUNER_GRADIENTS_H
 #define TUNER_GRADIENTS_H
 
@@ -55,10 +60,10 @@ struct ft_query_terms {
 int ft_query_terms_make(struct ft_query_terms **terms, const struct ft_host_problem *problem);
 
 /* One row of a gradient, exact and plain; its yardstick and, as a root of a sum of squares, too,
- * what it may lose by subnormal weights: the largest of its columns. */
+ * what it may lose by subnormal weights; how far ties may move it: the largest of its columns. */
 struct ft_gradient_row {
   double exact[256], plain[256];
-  double yardstick, subnormal;
+  double yardstick, subnormal, ties;
 };
 /* The scorer is one that is open for the problem; threads have one each. */
 struct ft_scorer;
@@ -76,9 +81,12 @@ void ft_key_gradients(const struct ft_host_problem *problem, struct ft_scorer *s
 struct ft_score_gradient {
   double exact, size; /* size: as that of dS */
   float plain;        /* not rounded to the dtype */
+  int other;          /* n: as it is where ties are decided in the n-th other way */
 };
 typedef void ft_take_score_gradient(void *payload, const struct ft_score_gradient *gradient);
-/* Calls take for every key that the row sees, while the scorer is at that key. */
+/* Calls take for every key that the row sees, while the scorer is at that key; then, while it is
+ * there, for each other way in which ties may be decided. A key that float64 hides comes with 0
+ * where there is such a way. */
 void ft_score_gradients_of(const struct ft_host_problem *problem, struct ft_scorer *scorer,
                            const struct ft_query_terms *terms, struct ft_row row,
                            ft_take_score_gradient *take, void *payload);

@@ -14,6 +14,7 @@
 #include "tuner/verify/philox.h"
 
 enum { LANES = 8, SUM_BLOCK = 128 };
+enum { STEP = 16 }; /* columns that a tensor core sums up at a time */
 
 int ft_row_scratch_make(struct ft_row_scratch *scratch, const struct ft_host_problem *problem) {
   const size_t count = (size_t)problem->request.seqlen_k;
@@ -23,7 +24,10 @@ int ft_row_scratch_make(struct ft_row_scratch *scratch, const struct ft_host_pro
                                      .kept = malloc(count),
                                      .place = 1};
   const int status = ft_scorer_open(&scratch->scorer, problem);
-  if (status == FT_OK && scratch->keys && scratch->exact && scratch->plain && scratch->kept)
+  const bool decides = ft_scorer_decides(&scratch->scorer);
+  if (decides) scratch->tied = malloc(count * sizeof *scratch->tied);
+  if (status == FT_OK && scratch->keys && scratch->exact && scratch->plain && scratch->kept &&
+      (scratch->tied || !decides))
     return FT_OK;
   ft_row_scratch_free(scratch);
   return ft_fail(FT_E_MEMORY, "no memory for a reference row of %zu keys", count);
@@ -34,6 +38,7 @@ void ft_row_scratch_free(struct ft_row_scratch *scratch) {
   free(scratch->exact);
   free(scratch->plain);
   free(scratch->kept);
+  free(scratch->tied);
   ft_scorer_close(&scratch->scorer);
   *scratch = (struct ft_row_scratch){0};
 }
@@ -124,9 +129,17 @@ static float tf32_dot(const float *q, const float *k, int dim) {
 }
 
 double ft_wobble(const struct ft_request *request, double score) {
-  enum { STEP = 16 };
   if (request->dtype != FT_FP32) return 1;
   return 1 + 0.5 * sqrt(ceil(request->head_dim / (double)STEP)) * fabs(score);
+}
+
+double ft_s_error(const struct ft_request *request, double size) {
+  const double steps = ceil(request->head_dim / (double)STEP);
+  if (request->dtype == FT_E4M3) return 0x1p-12 * size;
+  const double operands = request->dtype == FT_FP32   ? 2 * 0x1p-22
+                          : request->dtype == FT_TF32 ? 2 * 0x1p-12
+                                                      : 0;
+  return (operands + (steps + 1) * 0x1p-22) * size;
 }
 
 static double length_of(const float *vector, int dim) {
@@ -135,11 +148,30 @@ static double length_of(const float *vector, int dim) {
   return sqrt(square);
 }
 
+/* Keeps what the ties of the scorer's key make of its score. */
+static void note_ties(struct ft_row_scratch *scratch, struct ft_tied_key key) {
+  const int others = ft_scorer_others(&scratch->scorer);
+  key.low = key.high = key.is;
+  for (int n = 1; n <= others; n++) {
+    const struct ft_scored other = ft_scorer_other(&scratch->scorer, n);
+    const double score = other.visible ? other.score : -HUGE_VAL;
+    key.low = fmin(key.low, score);
+    key.high = fmax(key.high, score);
+  }
+  if (key.low < key.high) scratch->tied[scratch->tied_count++] = key;
+}
+
+bool ft_row_keeps(const struct ft_host_problem *problem, struct ft_row row, int64_t j) {
+  const struct ft_request *const r = &problem->request;
+  const uint32_t threshold = r->dropout ? ft_dropout_threshold(problem->dropout) : 0;
+  return threshold == 0 || ft_dropout_keeps(problem->seed, problem->offset, row.batch, r->heads_q,
+                                            row.head, row.i, j, threshold);
+}
+
 int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
                       struct ft_row_scratch *scratch) {
   const struct ft_request *request = &problem->request;
   const int dim = request->head_dim;
-  const uint32_t threshold = request->dropout ? ft_dropout_threshold(problem->dropout) : 0;
   const uint8_t *line = ft_mask_line(problem, row);
   const struct ft_visibility visibility = ft_row_visibility(problem, row.batch);
   const struct ft_interval keys = ft_keys_of(&visibility, row.i);
@@ -154,6 +186,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
 
   ft_scorer_enter(&scratch->scorer, row);
   int64_t count = 0;
+  scratch->tied_count = 0;
   double longest = 0, largest = 0, rounding = 0;
   for (int64_t j = keys.begin; j < keys.end; j++) {
     if (!ft_sees(&visibility, row.i, j) || (line && !line[j / request->mask_cols])) continue;
@@ -163,9 +196,16 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     float plain;
     ft_dot(q, k, dim, &exact, &plain);
     if (request->dtype == FT_TF32) plain = tf32_dot(q, k, dim);
-    const struct ft_scored of_plain =
-        ft_scorer_key(&scratch->scorer, j, (double)(plain * (float)scale));
-    const struct ft_scored of_exact = ft_scorer_key(&scratch->scorer, j, exact * scale);
+    const double of_s =
+        scratch->tied ? ft_s_error(request, scale * length_of(q, dim) * length_of(k, dim)) : 0;
+    struct ft_scored of_plain;
+    const struct ft_scored of_exact = ft_scorer_both(
+        &scratch->scorer, j, exact * scale, (double)(plain * (float)scale), of_s, &of_plain);
+    const bool kept = ft_row_keeps(problem, row, j);
+    if (scratch->tied)
+      note_ties(scratch, (struct ft_tied_key){.key = j,
+                                              .is = of_exact.visible ? of_exact.score : -HUGE_VAL,
+                                              .kept = kept});
     if (!of_exact.visible) continue;
     if (request->dtype == FT_E4M3) longest = fmax(longest, of_k * length_of(k, dim));
     if (isfinite(exact)) largest = fmax(largest, fabs(exact * scale));
@@ -173,9 +213,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     scratch->keys[count] = j;
     scratch->exact[count] = of_exact.score;
     scratch->plain[count] = (float)of_plain.score;
-    scratch->kept[count] =
-        threshold == 0 || ft_dropout_keeps(problem->seed, problem->offset, row.batch,
-                                           request->heads_q, row.head, row.i, j, threshold);
+    scratch->kept[count] = kept;
     count += 1;
   }
   scratch->score_bound = request->dtype == FT_E4M3 ? scale_q * length_of(q, dim) * longest : 0;
@@ -285,6 +323,39 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
                                      accumulator[d] / sum * most / scratch->place);
   }
   *lse = (double)(max + logf(sum));
+}
+
+/* The largest |V| of a key that is kept, with what it is multiplied by besides. */
+static double largest_value(const struct ft_host_problem *problem, struct ft_row row, int64_t key) {
+  const int dim = problem->request.head_dim_v;
+  float v[FT_REFERENCE_DIM], largest = 0;
+  ft_widen(ft_kept_dtype(problem->request.dtype), ft_kv_row(problem, problem->v, dim, row, key), v,
+           dim);
+  for (int d = 0; d < dim; d++) largest = fmaxf(largest, fabsf(v[d]));
+  return (double)largest * value_factor(problem, row, key);
+}
+
+void ft_row_ties(const struct ft_host_problem *problem, struct ft_row row,
+                 const struct ft_row_scratch *scratch, int64_t count, const double *o, double lse,
+                 double *of_o, double *of_lse) {
+  double o_most = 0, v_most = 0, more = 0, less = 0, moved = 0;
+  *of_o = *of_lse = 0;
+  if (scratch->tied_count == 0) return;
+  for (int d = 0; d < problem->request.head_dim_v; d++) o_most = fmax(o_most, fabs(o[d]));
+  for (int64_t n = 0; n < count; n++)
+    if (scratch->kept[n]) v_most = fmax(v_most, largest_value(problem, row, scratch->keys[n]));
+  for (int64_t n = 0; n < scratch->tied_count; n++) {
+    const struct ft_tied_key *const tied = &scratch->tied[n];
+    const double v = tied->kept ? largest_value(problem, row, tied->key) : 0;
+    const double is = exp(tied->is - lse);
+    v_most = fmax(v_most, v);
+    more += exp(tied->high - lse) - is;
+    less += is - exp(tied->low - lse);
+    moved += (exp(tied->high - lse) - exp(tied->low - lse)) * (v + o_most);
+  }
+  const bool all_may_go = !(less < 1) || !isfinite(lse);
+  *of_o = all_may_go ? v_most + o_most : fmin(moved / (1 - less), v_most + o_most);
+  *of_lse = all_may_go ? HUGE_VAL : fmax(log1p(more), -log1p(-less));
 }
 
 static void sort_keys(const struct ft_host_problem *problem, struct ft_row row,

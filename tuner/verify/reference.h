@@ -26,6 +26,14 @@ void ft_plain_row(const struct ft_host_problem *problem, struct ft_row row, doub
 
 enum { FT_REFERENCE_DIM = 256 }; /* the largest head dim of a valid request */
 
+/* A key whose score, or whether it is seen, depends on how a score function's ties are decided
+ * (generator/score/ties.h). Of a hidden key a score is -inf. */
+struct ft_tied_key {
+  int64_t key;
+  double is, low, high; /* `is`: as float64 decides */
+  bool kept;
+};
+
 /* One entry per visible key of a row. */
 struct ft_row_scratch {
   int64_t *keys;
@@ -37,6 +45,8 @@ struct ft_row_scratch {
   double rounding; /* of fp32: what a score function's score errs by, as it is computed; else 0 */
   float place;     /* what ft_row_plain multiplies P by before it is rounded; 1 at first */
   struct ft_scorer scorer;
+  struct ft_tied_key *tied; /* NULL where the score function decides nothing */
+  int64_t tied_count;
 };
 
 /* Host copies have as many rows of each sequence as the longest one uses: whether this one is used.
@@ -54,6 +64,9 @@ struct ft_visibility ft_row_visibility(const struct ft_host_problem *problem, in
 
 /* The bitmap's line of blocks that the row falls into; NULL without a mask. */
 const uint8_t *ft_mask_line(const struct ft_host_problem *problem, struct ft_row row);
+
+/* Whether dropout keeps what the row has of key j. */
+bool ft_row_keeps(const struct ft_host_problem *problem, struct ft_row row, int64_t j);
 
 /* Element 0 of row `index` of K or V [batch, seq, heads_kv, dim], in the kv head of the row's head.
  */
@@ -81,6 +94,18 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
  * steps of 16 columns, each sum truncated by up to 2^-23 of it, and what S errs by P errs by of
  * itself. In units of 2^-22, by which an operand errs. 1 for other dtypes. */
 double ft_wobble(const struct ft_request *request, double score);
+
+/* What S errs by in a kernel, where size = scale |q| |k|, which no partial sum of it exceeds: sums
+ * of 16 columns, each truncated by up to 2^-22 of it; operands of fp32 by 2^-22 each, of TF32 by
+ * 2^-12; e4m3 as in answers.c. */
+double ft_s_error(const struct ft_request *request, double size);
+
+/* How far ties may move O (each element) and LSE of a row from what ft_row_exact has given. Weights
+ * w = exp(S - LSE) sum to 1 less that of the sink; if some are w' instead, O moves by the sum of
+ * (w' - w) (V - O) over the sum of w'. It stays among the values of V. */
+void ft_row_ties(const struct ft_host_problem *problem, struct ft_row row,
+                 const struct ft_row_scratch *scratch, int64_t count, const double *o, double lse,
+                 double *of_o, double *of_lse);
 
 /* What a key is to a row. HIDDEN: by its position. BLOCK: its block is off in the mask. */
 enum ft_key { FT_KEY_KEPT, FT_KEY_DROPPED, FT_KEY_HIDDEN, FT_KEY_BLOCK /* or the score */ };

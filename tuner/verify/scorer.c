@@ -15,21 +15,25 @@ int ft_scorer_open(struct ft_scorer *scorer, const struct ft_host_problem *probl
   scorer->inputs = problem->score_inputs;
   const struct ft_derivatives *const derivatives = &scorer->known->derivatives;
   int roots[3 + 2 * FT_DERIVATIVES] = {score->score, score->visible, scorer->known->slope};
-  int count = 3;
+  int count = problem->request.pass == FT_BACKWARD ? 3 : 2;
   for (int n = 0; problem->request.score_gradients != 0 && n < derivatives->count; ++n) {
     roots[count++] = derivatives->others[n].leaf;
     roots[count++] = derivatives->others[n].node;
   }
   FT_TRY(ft_interpreter_open(&scorer->interpreter, score, roots, count));
-  if (problem->request.dtype != FT_FP32) return FT_OK;
-  scorer->errors = calloc((size_t)score->expression.count, sizeof(double));
-  if (scorer->errors != NULL) return FT_OK;
-  ft_interpreter_close(&scorer->interpreter);
-  return ft_fail(FT_E_MEMORY, "no memory for errors of score %s", score->name);
+  int status = ft_ties_open(&scorer->ties, &scorer->interpreter);
+  if (status == FT_OK && problem->request.dtype == FT_FP32) {
+    scorer->errors = calloc((size_t)score->expression.count, sizeof(double));
+    if (scorer->errors == NULL)
+      status = ft_fail(FT_E_MEMORY, "no memory for errors of score %s", score->name);
+  }
+  if (status != FT_OK) ft_scorer_close(scorer);
+  return status;
 }
 
 void ft_scorer_close(struct ft_scorer *scorer) {
   ft_interpreter_close(&scorer->interpreter);
+  ft_ties_close(&scorer->ties);
   free(scorer->errors);
   scorer->errors = NULL;
 }
@@ -47,21 +51,47 @@ void ft_scorer_enter(struct ft_scorer *scorer, struct ft_row row) {
   symbols[FT_SYMBOL_NK] = (double)scorer->problem->sequences->k.used[row.batch];
 }
 
-struct ft_scored ft_scorer_key(struct ft_scorer *scorer, int64_t j, double s) {
+/* By the values that the interpreter has. */
+static struct ft_scored scored_now(struct ft_scorer *scorer) {
   const struct ft_known_score *const known = scorer->known;
-  if (known == NULL) return (struct ft_scored){.score = s, .slope = 1, .visible = true};
+  const struct ft_interpreter *const interpreter = &scorer->interpreter;
+  const double score = ft_interpreter_value(interpreter, known->score.score);
+  const double rounding =
+      scorer->errors ? ft_score_rounding(interpreter, 0, scorer->errors, known->score.score) : 0;
+  const bool visible = ft_interpreter_value(interpreter, known->score.visible) != 0;
+  return (struct ft_scored){.score = score,
+                            .slope = ft_interpreter_value(interpreter, known->slope),
+                            .rounding = rounding,
+                            .visible = visible && score != -HUGE_VAL};
+}
+
+struct ft_scored ft_scorer_key(struct ft_scorer *scorer, int64_t j, double s) {
+  if (scorer->known == NULL) return (struct ft_scored){.score = s, .slope = 1, .visible = true};
   scorer->inputs.symbols[FT_SYMBOL_J] = (double)j;
   scorer->inputs.symbols[FT_SYMBOL_S] = s;
   ft_interpret(&scorer->interpreter, &scorer->inputs);
-  const double score = ft_interpreter_value(&scorer->interpreter, known->score.score);
-  const double rounding =
-      scorer->errors ? ft_score_rounding(&scorer->interpreter, scorer->errors, known->score.score)
-                     : 0;
-  const bool visible = ft_interpreter_value(&scorer->interpreter, known->score.visible) != 0;
-  return (struct ft_scored){.score = score,
-                            .slope = ft_interpreter_value(&scorer->interpreter, known->slope),
-                            .rounding = rounding,
-                            .visible = visible && score != -HUGE_VAL};
+  return scored_now(scorer);
+}
+
+struct ft_scored ft_scorer_both(struct ft_scorer *scorer, int64_t j, double s, double plain_s,
+                                double of_s, struct ft_scored *plain) {
+  *plain = ft_scorer_key(scorer, j, plain_s);
+  const struct ft_scored exact = ft_scorer_key(scorer, j, s);
+  if (!ft_scorer_decides(scorer)) return exact;
+  if (ft_ties_find(&scorer->ties, &scorer->interpreter, of_s) == 0) return exact;
+  scorer->inputs.symbols[FT_SYMBOL_S] = plain_s;
+  *plain = ft_scorer_other(scorer, 0);
+  scorer->inputs.symbols[FT_SYMBOL_S] = s;
+  return ft_scorer_other(scorer, 0);
+}
+
+int ft_scorer_others(const struct ft_scorer *scorer) {
+  return (1 << scorer->ties.count) - 1;
+}
+
+struct ft_scored ft_scorer_other(struct ft_scorer *scorer, int n) {
+  ft_ties_interpret(&scorer->ties, &scorer->interpreter, &scorer->inputs, n);
+  return scored_now(scorer);
 }
 
 double ft_scorer_derivative(const struct ft_scorer *scorer, int n) {

@@ -4,7 +4,7 @@
 #ifndef TUNER_SCORER_H
 #define TUNER_SCORER_H
 
-#include "generator/score/interpret.h"
+#include "generator/score/ties.h"
 #include "tuner/verify/host_problem.h"
 
 struct ft_scorer {
@@ -13,6 +13,7 @@ struct ft_scorer {
   struct ft_interpreter interpreter;
   struct ft_score_inputs inputs;
   double *errors; /* of each node, where kernels compute the score in fp32 (rounding.h); owned */
+  struct ft_ties ties;
 };
 
 int ft_scorer_open(struct ft_scorer *scorer, const struct ft_host_problem *problem);
@@ -22,11 +23,25 @@ void ft_scorer_close(struct ft_scorer *scorer);
 void ft_scorer_enter(struct ft_scorer *scorer, struct ft_row row);
 
 struct ft_scored {
-  double score, slope;
-  double rounding; /* of fp32: what the score errs by as the function is computed; else 0 */
-  bool visible;    /* a score of -inf hides its key, too */
+  double score, slope; /* the slope of a backward alone */
+  double rounding;     /* of fp32: what the score errs by as the function is computed; else 0 */
+  bool visible;        /* a score of -inf hides its key, too */
 };
 struct ft_scored ft_scorer_key(struct ft_scorer *scorer, int64_t j, double s);
+
+/* Whether the function compares floats or takes their floor. What it decides by as good as nothing
+ * a kernel may decide otherwise: ties.h. */
+static inline bool ft_scorer_decides(const struct ft_scorer *scorer) {
+  return scorer->ties.decision_count > 0;
+}
+/* A key with s, and with the s of a plain computation, which decides ties in the same way; of_s:
+ * what a kernel's s errs by. The scorer is left at the former. */
+struct ft_scored ft_scorer_both(struct ft_scorer *scorer, int64_t j, double s, double plain_s,
+                                double of_s, struct ft_scored *plain);
+/* After that: in how many other ways ties may be decided; the key in the n-th of them, from 1; 0:
+ * as it was. */
+int ft_scorer_others(const struct ft_scorer *scorer);
+struct ft_scored ft_scorer_other(struct ft_scorer *scorer, int n);
 
 /* After a key: the n-th other derivative of the score, and the place of its leaf in the gradient,
  * which is dense and has one element along a dimension that is broadcast. */
