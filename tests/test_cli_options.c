@@ -289,9 +289,10 @@ START_TEST(cache_words_arrive) {
 }
 END_TEST
 
-/* A tilde is a byte that is 0. */
-static void with_shapes(const char *text, const char *expected, const char *detail) {
-  char path[] = "/tmp/fatune_shapes_XXXXXX", line[64];
+#define SHAPES_PATH "/tmp/fatune_shapes_XXXXXX"
+
+/* A tilde is a byte that is 0. path: as SHAPES_PATH at first. */
+static void write_shapes(char *path, const char *text) {
   const int descriptor = mkstemp(path);
   ck_assert_int_ge(descriptor, 0);
   const size_t length = strlen(text);
@@ -302,6 +303,11 @@ static void with_shapes(const char *text, const char *expected, const char *deta
   ck_assert_int_eq(write(descriptor, content, length), (ssize_t)length);
   close(descriptor);
   free(content);
+}
+
+static void with_shapes(const char *text, const char *expected, const char *detail) {
+  char path[] = SHAPES_PATH, line[64];
+  write_shapes(path, text);
   snprintf(line, sizeof line, "--shapes|%s", path);
   if (expected != NULL) {
     check_requests(line, expected);
@@ -349,6 +355,24 @@ START_TEST(recorded_shapes_are_ordered_by_time) {
     with_shapes(content, "forward bf16 d32 nq1; forward bf16 d64 nq1", NULL);
     with_shapes(damaged[i], NULL, "line 1");
   }
+}
+END_TEST
+
+/* Recorded lines are read before those written by hand are, and told of in the order of all. */
+START_TEST(damaged_lines_are_told_in_their_order) {
+  char path[] = SHAPES_PATH, line[64];
+  struct cli_options options;
+  write_shapes(path, "d64 nq0\nruns=x us=1 d64 nq1\nd64 nq1\nnonsense\nruns=1 us=nan d64 nq1\n");
+  snprintf(line, sizeof line, "--shapes|%s", path);
+  ck_assert_int_eq(parse(&options, &tune, line), FT_OK);
+  const char *at = options.damaged.data;
+  static const char *const lines[] = {"line 1: ", "line 2: ", "line 4: ", "line 5: "};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    at = strstr(at, lines[i]);
+    ck_assert_msg(at != NULL, "'%s' is not behind the others: %s", lines[i], options.damaged.data);
+  }
+  cli_options_free(&options);
+  unlink(path);
 }
 END_TEST
 
@@ -401,6 +425,7 @@ Suite *make_cli_options_suite(void) {
   tcase_add_test(tests, cache_words_arrive);
   tcase_add_test(tests, shapes_are_read);
   tcase_add_test(tests, recorded_shapes_are_ordered_by_time);
+  tcase_add_test(tests, damaged_lines_are_told_in_their_order);
   tcase_add_test(tests, random_numbers_come_back);
   tcase_add_test(tests, close_words_are_known);
   suite_add_tcase(suite, tests);

@@ -137,6 +137,11 @@ START_TEST(bad_input_writes_no_page) {
   expect("report --gpu h200", 2);
   expect("report --gpu h200 -o /nowhere/page.html d64 nq128", 1);
   expect_message("/nowhere/page.html");
+  expect("report --gpu t4 -o /nowhere/page.html bf16 d64 nq128", 1); /* before anything else */
+  expect("compile --gpu t4 -o /nowhere/kernel.cubin bf16 d64 nq128", 1);
+  expect_message("/nowhere/kernel.cubin");
+  snprintf(line, sizeof line, "report --gpu t4 -o '%s' bf16 d64 nq128", folder);
+  expect(line, 1);                                 /* a folder */
   expect("report --gpu h200 --json d64 nq128", 2); /* stdout is the document's */
   snprintf(line, sizeof line, "report --gpu h200 --json -o '%s' d64 nq128", path);
   expect(line, 0);

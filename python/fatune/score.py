@@ -188,7 +188,9 @@ class _Tensor:
     def __getitem__(self, indices):
         indices = indices if isinstance(indices, tuple) else (indices,)
         if len(indices) != self.dims:
-            raise IndexError(f"{self.name} has {self.dims} dimensions; {len(indices)} indices are given")
+            dimensions = "1 dimension" if self.dims == 1 else f"{self.dims} dimensions"
+            given = "1 index is" if len(indices) == 1 else f"{len(indices)} indices are"
+            raise IndexError(f"{self.name} has {dimensions}; {given} given")
         _lines_of(Expression("", self.lines), *indices)
         return Expression(self.lines.add(f"{self.text}({', '.join(map(_text, indices))})", _line()), self.lines)
 

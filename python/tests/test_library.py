@@ -134,7 +134,7 @@ class Sessions(unittest.TestCase):
             score.trace(lambda s, b, h, i, j: s if i < j else 0)
         with self.assertRaisesRegex(ValueError, "score captures 'bias'; captured has nothing"):
             score.trace(lambda s, b, h, i, j, bias: s + bias[i])
-        with self.assertRaisesRegex(IndexError, "slope has 1 dimensions; 2 indices"):
+        with self.assertRaisesRegex(IndexError, "slope has 1 dimension; 2 indices are given"):
             score.trace(lambda s, b, h, i, j, slope: s + slope[h, i], None, captured)
         with self.assertRaisesRegex(TypeError, "computes with str"):
             score.trace(lambda s, b, h, i, j: s + "x")

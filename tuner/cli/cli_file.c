@@ -56,11 +56,6 @@ static int write_into(const struct cli_result *result) {
   return fail_of(result, error);
 }
 
-int cli_file_check(const struct cli *cli, const char *option, const char *path) {
-  if (!cli->options.json || strcmp(path, "-") != 0) return FT_OK;
-  return ft_fail(FT_E_ARGUMENT, "%s is '-' with --json; allowed: a file", option);
-}
-
 static bool is_same_place(const struct stat *one, const struct stat *other) {
   return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
@@ -73,6 +68,27 @@ static const char *name_of(const char *path, struct stat *folder) {
   const bool is_there = before != NULL && stat(before, folder) == 0;
   free(before);
   return is_there ? slash + 1 : NULL;
+}
+
+/* errno of what will keep a file from being written there, as far as that can be told before. */
+static int obstacle_at(const char *path) {
+  struct stat state;
+  if (!is_replaced(path)) {
+    if (stat(path, &state) == 0 && S_ISDIR(state.st_mode)) return EISDIR;
+    return access(path, W_OK) == 0 ? 0 : errno;
+  }
+  const char *const slash = strrchr(path, '/');
+  char *const folder = slash != NULL ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+  const int error = folder == NULL ? ENOMEM : access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+  free(folder);
+  return error;
+}
+
+int cli_file_check(const struct cli *cli, const char *option, const char *path) {
+  const struct cli_result result = {.option = option, .path = path};
+  if (strcmp(path, "-") != 0) return fail_of(&result, obstacle_at(path));
+  if (!cli->options.json) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "%s is '-' with --json; allowed: a file", option);
 }
 
 bool cli_file_same(const char *one, const char *other) {

@@ -6,7 +6,8 @@
 
 #include "tuner/cli/cli_output.h"
 
-/* Whether a file may be written there: with --json "-" is refused, as stdout is the document's. */
+/* Whether a file may be written there, as far as that can be told before there is anything to
+ * write: FT_E_IO naming the file. With --json "-" is refused, as stdout is the document's. */
 int cli_file_check(const struct cli *cli, const char *option, const char *path);
 
 /* Whether both paths lead to one file, by whatever names and links, or would make one. Not so of

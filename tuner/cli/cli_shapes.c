@@ -24,15 +24,27 @@ struct shape {
   double flops;      /* of one run */
 };
 
+struct damage {
+  int line;
+  char *why; /* owned */
+};
+
 struct shapes {
   struct shape *list;
   size_t count, capacity;
-  struct ft_text *damaged;
+  struct damage *damages; /* owned */
+  size_t damage_count;
   const char *path;
 };
 
-static void add_damaged(struct shapes *shapes, int line) {
-  ft_text_add(shapes->damaged, "--shapes '%s', line %d: %s\n", shapes->path, line, ft_detail());
+static int add_damaged(struct shapes *shapes, int line) {
+  struct damage *const grown = realloc(shapes->damages, (shapes->damage_count + 1) * sizeof *grown);
+  if (!grown) return ft_fail(FT_E_MEMORY, "no memory for a message");
+  shapes->damages = grown;
+  grown[shapes->damage_count] = (struct damage){line, strdup(ft_detail())};
+  if (!grown[shapes->damage_count].why) return ft_fail(FT_E_MEMORY, "no memory for a message");
+  shapes->damage_count++;
+  return FT_OK;
 }
 
 static int append(struct shapes *shapes, const struct shape *shape) {
@@ -102,8 +114,7 @@ static int read_lines(struct shapes *shapes, FILE *file) {
   errno = 0;
   for (int number = 1; status == FT_OK && (length = getline(&line, &room, file)) >= 0; ++number) {
     status = read_line(shapes, line, (size_t)length, number);
-    if (status == FT_E_ARGUMENT) add_damaged(shapes, number);
-    if (status == FT_E_ARGUMENT) status = FT_OK;
+    if (status == FT_E_ARGUMENT) status = add_damaged(shapes, number);
   }
   if (status == FT_OK && ferror(file))
     status = ft_fail(FT_E_IO, "--shapes '%s': %s", shapes->path, strerror(errno));
@@ -112,6 +123,11 @@ static int read_lines(struct shapes *shapes, FILE *file) {
 }
 
 /* ---- order ---- */
+
+static int by_line(const void *a, const void *b) {
+  const struct damage *const x = a, *const y = b;
+  return x->line - y->line;
+}
 
 static int by_text(const void *a, const void *b) {
   const struct shape *const x = a, *const y = b;
@@ -168,17 +184,27 @@ static void guess_times(struct shapes *shapes) {
   }
 }
 
+/* A line for each that is damaged, in their order. */
+static void tell_damages(struct shapes *shapes, struct ft_text *damaged) {
+  if (shapes->damage_count > 0)
+    qsort(shapes->damages, shapes->damage_count, sizeof *shapes->damages, by_line);
+  for (size_t i = 0; i < shapes->damage_count; ++i)
+    ft_text_add(damaged, "--shapes '%s', line %d: %s\n", shapes->path, shapes->damages[i].line,
+                shapes->damages[i].why);
+}
+
 static int hand_over(struct shapes *shapes, int (*take)(void *payload, const char *text),
-                     void *payload) {
+                     void *payload, struct ft_text *damaged) {
   size_t taken = 0;
   for (size_t i = 0; i < shapes->count; ++i) {
-    const int status = take(payload, shapes->list[i].text);
-    if (status == FT_E_ARGUMENT) add_damaged(shapes, shapes->list[i].line);
-    if (status != FT_OK && status != FT_E_ARGUMENT) return status;
+    int status = take(payload, shapes->list[i].text);
     taken += status == FT_OK;
+    if (status == FT_E_ARGUMENT) status = add_damaged(shapes, shapes->list[i].line);
+    if (status != FT_OK) return status;
   }
-  if (taken > 0) return ft_text_status(shapes->damaged);
-  const char *const first = shapes->damaged->data;
+  tell_damages(shapes, damaged);
+  if (taken > 0) return ft_text_status(damaged);
+  const char *const first = damaged->data;
   if (first) return ft_fail(FT_E_ARGUMENT, "%.*s", (int)strcspn(first, "\n"), first);
   return ft_fail(FT_E_ARGUMENT, "--shapes '%s' has no request; allowed: one text a line",
                  shapes->path);
@@ -187,7 +213,7 @@ static int hand_over(struct shapes *shapes, int (*take)(void *payload, const cha
 int cli_shapes_read(const char *path, int (*take)(void *payload, const char *text), void *payload,
                     struct ft_text *damaged) {
   const bool is_stdin = strcmp(path, "-") == 0;
-  struct shapes shapes = {.damaged = damaged, .path = path};
+  struct shapes shapes = {.path = path};
   FILE *const file = is_stdin ? stdin : fopen(path, "re");
   if (!file) return ft_fail(FT_E_IO, "--shapes '%s': %s", path, strerror(errno));
   int status = read_lines(&shapes, file);
@@ -196,8 +222,10 @@ int cli_shapes_read(const char *path, int (*take)(void *payload, const char *tex
     guess_times(&shapes);
     qsort(shapes.list, shapes.count, sizeof *shapes.list, by_time);
   }
-  if (status == FT_OK) status = hand_over(&shapes, take, payload);
+  if (status == FT_OK) status = hand_over(&shapes, take, payload, damaged);
   for (size_t i = 0; i < shapes.count; ++i) free(shapes.list[i].text);
+  for (size_t i = 0; i < shapes.damage_count; ++i) free(shapes.damages[i].why);
+  free(shapes.damages);
   free(shapes.list);
   if (!is_stdin) fclose(file);
   return status;

@@ -77,6 +77,7 @@ static int run(struct cli *cli) {
   const struct ft_kernel *const kernel = &compiled.kernel;
   struct ft_digest key;
   int status;
+  if (cli->options.output != NULL) FT_CHECK(cli_file_check(cli, "--output", cli->options.output));
   FT_CHECK(cli_session_open(cli, &session));
   FT_CHECK(cli_target_find(cli, session, &compiled.target));
   FT_CHECK(cli_choose(cli, session, request, &compiled.target, &compiled.choice, &compiled.given));

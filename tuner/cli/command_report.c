@@ -24,6 +24,7 @@ static int run(struct cli *cli) {
   struct ft_text page = FT_TEXT_INIT;
   const char *const output = cli->options.output != NULL ? cli->options.output : "-";
   int status;
+  FT_CHECK(cli_file_check(cli, "--output", output));
   FT_CHECK(cli_session_open(cli, &session));
   FT_CHECK(report(cli, session, &page));
   FT_CHECK(cli_file_write(cli, "--output", output, page.data, page.length));
