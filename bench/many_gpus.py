@@ -2,7 +2,9 @@
 in -> out: requests, CUDA_VISIBLE_DEVICES -> the same requests tuned by one process and by a shard for each GPU, each process with as
 many cores; trials, seconds and their ratio; the shards' caches merged into one.
 
-    CUDA_VISIBLE_DEVICES=0,1 python3 bench/many_gpus.py --shapes cache/shipped/models.shapes --requests 16 --seconds 5"""
+    CUDA_VISIBLE_DEVICES=0,1 python3 bench/many_gpus.py --shapes cache/shipped/models.shapes --requests 16 --seconds 5
+
+A process takes the next request that none has taken; with --beforehand it has every N-th."""
 import argparse
 import concurrent.futures
 import json
@@ -32,7 +34,7 @@ def start(options, shapes, shard, shards, gpu, cores, folder):
     if options.seconds == 0:
         del command[command.index("--budget"):command.index("--budget") + 2]
     if shards > 1:
-        command += ["--shard", f"{shard + 1}/{shards}"]
+        command += ["--shard", f"{shard + 1}/{shards}"] + ([] if options.beforehand else ["--claims", options.folder / "claims"])
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ, CUDA_VISIBLE_DEVICES=gpu))
 
 
@@ -60,6 +62,7 @@ def main():
     parser.add_argument("--effort", default="normal")
     parser.add_argument("--kernels", type=pathlib.Path, help="a kernels.db: what is in it is not compiled again")
     parser.add_argument("--cores", type=int, default=0, help="of each process; 0: an even share")
+    parser.add_argument("--beforehand", action="store_true", help="requests are shared out before the searches begin")
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="for the caches")
     options = parser.parse_args()
     options.fatune = str(common.find_build(options.build) / "fatune")

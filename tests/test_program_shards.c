@@ -3,10 +3,12 @@
  * Check suite. */
 #include "tests/suites.h"
 
+#include <math.h>
 #include <sys/wait.h>
 
 #include "generator/status.h"
 #include "tests/run_program.h"
+#include "tuner/cli/cli_claims.h"
 #include "tuner/cli/cli_shard.h"
 
 /* ---- the environment ---- */
@@ -91,6 +93,80 @@ START_TEST(shares_come_from_the_environment) {
 }
 END_TEST
 
+/* ---- claims ---- */
+
+/* Seconds of the searches of 23 requests, in their order: bench/results/nvidia-h200/
+ * untuned_choice_96201.txt. */
+static const double durations[] = {3.8, 9.7, 2.8, 3.9, 4.4, 5.2, 3.8, 4.6, 4.3, 4.3, 3.4, 3.7,
+                                   3.6, 4.9, 2.9, 3.0, 4.3, 4.7, 4.3, 8.6, 3.6, 4.8, 2.7};
+enum { SEARCHES = sizeof durations / sizeof *durations, GPUS = 2 };
+
+static void open_claims(struct cli_claims **claims) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/claims", folder);
+  ck_assert_int_eq(cli_claims_open(claims, path), FT_OK);
+}
+
+static bool claimed(const struct cli_claims *claims, int request) {
+  char text[32];
+  bool ours;
+  snprintf(text, sizeof text, "fp16 d64 nq%d/x", request + 1);
+  ck_assert_msg(cli_claims_take(claims, text, &ours) == FT_OK, "%s", ft_detail());
+  return ours;
+}
+
+/* Two processes whose searches take as long as those did on a GPU: each request is done by one of
+ * them, and both end at about the same time. Every second request for each would be 1.76 times as
+ * fast as one process. */
+START_TEST(claims_share_the_time_evenly) {
+  struct cli_claims *claims[GPUS];
+  double busy[GPUS] = {0}, all = 0;
+  int next[GPUS] = {0}, done = 0;
+  for (int gpu = 0; gpu < GPUS; gpu++) open_claims(&claims[gpu]);
+  while (next[0] < SEARCHES || next[1] < SEARCHES) {
+    const int gpu = next[0] < SEARCHES && (next[1] == SEARCHES || busy[0] <= busy[1]) ? 0 : 1;
+    const int request = next[gpu]++;
+    if (!claimed(claims[gpu], request)) continue;
+    ck_assert(claimed(claims[gpu], request)); /* as a worker asks that takes over */
+    ck_assert(!claimed(claims[1 - gpu], request));
+    busy[gpu] += durations[request];
+    all += durations[request];
+    done++;
+  }
+  ck_assert_int_eq(done, SEARCHES);
+  ck_assert_double_gt(all / fmax(busy[0], busy[1]), 1.9);
+  for (int gpu = 0; gpu < GPUS; gpu++) cli_claims_close(claims[gpu]);
+  open_claims(&claims[0]);
+  ck_assert(!claimed(claims[0], 0)); /* a claim stands when its process is gone */
+  cli_claims_close(claims[0]);
+}
+END_TEST
+
+START_TEST(a_worker_claims_for_its_supervisor) {
+  struct cli_claims *claims;
+  open_claims(&claims);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool ours = claimed(claims, 1);
+    cli_claims_close(claims);
+    _exit(ours ? 0 : 1);
+  }
+  int status;
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert_int_eq(status, 0);
+  ck_assert(claimed(claims, 1) && claimed(claims, 2));
+  cli_claims_close(claims);
+}
+END_TEST
+
+START_TEST(a_folder_that_cannot_be_is_told) {
+  struct cli_claims *claims;
+  ck_assert_int_eq(cli_claims_open(&claims, "/dev/null/claims"), FT_E_IO);
+  ck_assert_msg(strstr(ft_detail(), "--claims '/dev/null/claims'") != NULL, "%s", ft_detail());
+  ck_assert_ptr_null(claims);
+}
+END_TEST
+
 /* ---- processes ---- */
 
 enum { PROCESSES = 2 };
@@ -139,16 +215,20 @@ static void set_up(void) {
   setenv("FATUNE_LIBNVRTC", FATUNE_FAKE_DIR "/libfake_nvrtc.so", 1);
 }
 
-static void tune_in_shares(void) {
+static void tune_in_shares_with(const char *option) {
   char path[128], line[512];
   snprintf(path, sizeof path, "%s/shapes", folder);
   FILE *const file = fopen(path, "w");
   ck_assert_ptr_nonnull(file);
   for (int i = 0; i < REQUESTS; i++) fprintf(file, "%s\n", requests[i]);
   fclose(file);
-  snprintf(line, sizeof line, "tune --gpu a100 --effort quick --json --shard auto --shapes '%s'",
-           path);
+  snprintf(line, sizeof line, "tune --gpu a100 --effort quick --json --shard auto --shapes '%s' %s",
+           path, option);
   run_ranks(line);
+}
+
+static void tune_in_shares(void) {
+  tune_in_shares_with("");
 }
 
 /* Every request is tuned by one of the processes, and brought together by merge. */
@@ -175,6 +255,30 @@ START_TEST(processes_share_the_requests) {
     ck_assert_str_eq(text_at(root, "hit"), "model");
     json_decref(root);
   }
+}
+END_TEST
+
+/* Each request is one process's, whichever came first. */
+START_TEST(processes_claim_the_requests) {
+  char option[160];
+  const char *tuned[REQUESTS];
+  size_t count = 0;
+  json_t *roots[PROCESSES];
+  snprintf(option, sizeof option, "--claims '%s/claims'", folder);
+  tune_in_shares_with(option);
+  for (int rank = 0; rank < PROCESSES; rank++) {
+    size_t at;
+    json_t *result;
+    roots[rank] = output_of(rank);
+    json_array_foreach(json_object_get(roots[rank], "results"), at, result) {
+      ck_assert_uint_lt(count, REQUESTS);
+      tuned[count] = text_at(result, "request");
+      for (size_t n = 0; n < count; n++) ck_assert_str_ne(tuned[n], tuned[count]);
+      count++;
+    }
+  }
+  ck_assert_uint_eq(count, REQUESTS);
+  for (int rank = 0; rank < PROCESSES; rank++) json_decref(roots[rank]);
 }
 END_TEST
 
@@ -227,10 +331,17 @@ Suite *make_program_shards_suite(void) {
   TCase *const tests = tcase_create("environment");
   tcase_add_loop_test(tests, shares_come_from_the_environment, 0, sizeof starts / sizeof *starts);
   suite_add_tcase(suite, tests);
+  TCase *const claims = tcase_create("claims");
+  tcase_add_checked_fixture(claims, begin_program_test, end_program_test);
+  tcase_add_test(claims, claims_share_the_time_evenly);
+  tcase_add_test(claims, a_worker_claims_for_its_supervisor);
+  tcase_add_test(claims, a_folder_that_cannot_be_is_told);
+  suite_add_tcase(suite, claims);
   TCase *const processes = tcase_create("processes");
   tcase_set_timeout(processes, 120);
   tcase_add_checked_fixture(processes, set_up, end_program_test);
   tcase_add_test(processes, processes_share_the_requests);
+  tcase_add_test(processes, processes_claim_the_requests);
   tcase_add_test(processes, processes_share_the_candidates_of_one_request);
   tcase_add_test(processes, one_bundle_gives_equal_choices_on_all_ranks);
   suite_add_tcase(suite, processes);

@@ -55,6 +55,7 @@ struct cli_options {
   enum ft_effort effort;
   double budget_seconds;
   int jobs, shard, shards;
+  const char *claims; /* folder; NULL: requests are shared out beforehand */
   bool if_missing, again;
   uint64_t seed; /* 0: not given */
   int rows;      /* checked per problem; 0: default */

@@ -20,6 +20,7 @@ enum {
   KEY_EFFORT,
   KEY_BUDGET,
   KEY_SHARD,
+  KEY_CLAIMS,
   KEY_IF_MISSING,
   KEY_AGAIN,
   KEY_SEED,
@@ -61,6 +62,10 @@ static const struct argp_option search_options[] = {
     {"shard", KEY_SHARD, "K/N", 0,
      "Only the K-th of N shares: of the requests, where there are N or more, else of the "
      "candidates; auto: from the environment of Slurm, MPI, Kubernetes",
+     4},
+    {"claims", KEY_CLAIMS, "DIR", 0,
+     "Requests are not shared out beforehand: each process that names this folder, a new one for "
+     "each run, takes the next request that none has taken",
      4},
     {"if-missing", KEY_IF_MISSING, NULL, 0, "Skip requests that have a measured winner", 4},
     {"again", KEY_AGAIN, NULL, 0, "Try anew what was already tried under the same conditions", 4},
@@ -205,6 +210,7 @@ static int set_option(struct cli_options *options, int key, const char *text) {
   case KEY_BUDGET: return cli_duration("--budget", text, &options->budget_seconds);
   case 'j': return int_given("--jobs", text, 1, 1024, &options->jobs);
   case KEY_SHARD: return cli_shard("--shard", text, &options->shard, &options->shards);
+  case KEY_CLAIMS: return text_given("--claims", text, &options->claims);
   case KEY_IF_MISSING: options->if_missing = true; return FT_OK;
   case KEY_AGAIN: options->again = true; return FT_OK;
   case KEY_SEED: return seed_given(options, text);

@@ -7,6 +7,7 @@
 #include "generator/clock.h"
 #include "generator/status.h"
 #include "runtime/choice.h"
+#include "tuner/cli/cli_claims.h"
 #include "tuner/cli/cli_emulated_run.h"
 #include "tuner/cli/cli_emulator.h"
 #include "tuner/cli/cli_progress.h"
@@ -54,8 +55,10 @@ struct tuning {
   int code;        /* of the first failure */
   bool lost;       /* the GPU no longer answers */
   int emulated_runs;
-  double share;      /* seconds the request at hand may take; 0: any */
-  int shard, shards; /* of its candidates; shards 0: all */
+  double share;              /* seconds the request at hand may take; 0: any */
+  int shard, shards;         /* of its candidates; shards 0: all */
+  struct cli_claims *claims; /* NULL: all requests are this process's */
+  int claimants;             /* processes that share out the requests left */
   /* Of the request at hand, when its last candidate was done. */
   int tried, total;
   double elapsed;
@@ -88,8 +91,9 @@ static void on_watch(void *payload, const struct ft_trial *trial) {
   if (tuning->workers != NULL) ft_worker_watch(&tuning->workers->seat, trial);
 }
 
-/* The time left is shared evenly by the requests left. */
-static double share_of_budget(const struct tuning *tuning, int requests_left) {
+/* The time left is shared evenly by the requests left, of which other processes take their part. */
+static double share_of_budget(const struct tuning *tuning, int requests_of_all) {
+  const int requests_left = (requests_of_all + tuning->claimants - 1) / tuning->claimants;
   if (tuning->deadline <= 0) return 0;
   const double left = tuning->deadline - ft_seconds_now();
   return left > 0.001 * requests_left ? left / requests_left : 0.001;
@@ -174,6 +178,17 @@ static void tell_clock(struct cli *cli, const char *text, const struct ft_tune_s
     cli_note(cli, "%s: the speed of the GPU changed during the finals; measured again", text);
 }
 
+/* Another process does it, or it has a winner already. */
+static bool is_passed_over(struct tuning *tuning, const struct ft_request *request,
+                           const char *text) {
+  bool ours = true;
+  if (tuning->claims != NULL)
+    report_failure(tuning, text, cli_claims_take(tuning->claims, text, &ours));
+  if (ours && !is_tuned(tuning, request)) return false;
+  if (ours) cli_note(tuning->cli, "%s: has a measured winner, skipped", text);
+  return true;
+}
+
 /* A request that fails does not keep the others from being tuned. */
 static void tune_one(struct tuning *tuning, const struct ft_request *request, int index,
                      int requests_left) {
@@ -182,8 +197,7 @@ static void tune_one(struct tuning *tuning, const struct ft_request *request, in
   char *const text = cli_request_text(request);
   struct ft_tune_summary summary = {.measured = tuning->target.here};
   struct cli_tuned_run emulated = {.verdict = "-"};
-  if (is_tuned(tuning, request)) {
-    cli_note(cli, "%s: has a measured winner, skipped", text);
+  if (is_passed_over(tuning, request, text)) {
     cli_workers_keep(tuning->workers, index, &(struct cli_worker_result){.skipped = true});
     free(text);
     return;
@@ -223,13 +237,19 @@ static int end_code(struct tuning *tuning) {
   return CLI_EXIT_BUDGET;
 }
 
-/* With N requests or more, each of N shards has every N-th request, so that all times of a request
- * are measured on one GPU and compare. With fewer, each shard has a share of the candidates. */
-static void take_share(struct tuning *tuning) {
+/* With N requests or more, each of N shards has every N-th request, or the next one that none has
+ * claimed, so that all times of a request are measured on one GPU and compare. With fewer, each
+ * shard has a share of the candidates. */
+static int take_share(struct tuning *tuning) {
   struct cli_options *const options = &tuning->cli->options;
   const int count = options->request_count, shards = options->shards;
-  if (shards < 2) return;
   const bool whole = count >= shards;
+  tuning->claimants = 1;
+  if (options->claims != NULL && whole) {
+    if (shards > 1) tuning->claimants = shards;
+    FT_TRY(cli_claims_open(&tuning->claims, options->claims));
+  }
+  if (shards < 2) return FT_OK;
   cli_note(tuning->cli, "shard %d of %d of the %s", options->shard + 1, shards,
            whole ? "requests" : "candidates");
   cli_json(tuning->cli, "shard",
@@ -238,11 +258,13 @@ static void take_share(struct tuning *tuning) {
   if (!whole) {
     tuning->shard = options->shard;
     tuning->shards = shards;
-    return;
+    return FT_OK;
   }
+  if (tuning->claims != NULL) return FT_OK;
   options->request_count = 0;
   for (int i = options->shard; i < count; i += shards)
     options->requests[options->request_count++] = options->requests[i];
+  return FT_OK;
 }
 
 static void tune_all(struct tuning *tuning) {
@@ -301,10 +323,13 @@ done:
 static int run(struct cli *cli) {
   struct tuning tuning = {.cli = cli};
   int code;
-  take_share(&tuning);
-  if (cli_workers_begin(cli, &tuning.workers, &code)) return code;
-  code = work(&tuning);
-  cli_workers_end(tuning.workers);
+  const int status = take_share(&tuning);
+  if (status != FT_OK) return cli_fail(cli, status);
+  if (!cli_workers_begin(cli, &tuning.workers, &code)) {
+    code = work(&tuning);
+    cli_workers_end(tuning.workers);
+  }
+  cli_claims_close(tuning.claims);
   return code;
 }
 
