@@ -151,6 +151,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   if (request->mask_rows > 0 && request->mask_longest == 1 && k->part_steps == 0)
     cycles = (cycles + fmax(even, walk.longest / request->mask_density * step.all)) / 2;
   if (k->part_steps > 0) cycles *= DIVIDED;
+  cycles += ft_cycles_of_turns(request, tiling, ft_wgmma_backward_budget(&budget)->d_pad,
+                               prediction.waves);
   prediction.us = fmax(cycles / cycles_per_us + others, prediction.dram_us);
   return prediction;
 }
