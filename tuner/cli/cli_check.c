@@ -184,7 +184,7 @@ int cli_check_run(struct cli_check *check) {
         .seed = check->seed + (uint64_t)i,
         .dropout = check->cli->options.dropout,
         .keep_host = true,
-        .want_lse = true,
+        .want_lse = request->pass == FT_BACKWARD || !check->cli->options.no_lse,
         .want_dlse = i % 2 == 1,
         .broadcast_mask = request->mask_rows > 0 && layout == FT_LAYOUT_BHSD};
     status = check_case(check, &options);

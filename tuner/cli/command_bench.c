@@ -71,7 +71,8 @@ static int measure(struct bench *bench, struct ft_request request) {
                                              .alike = true,
                                              .seed = bench->seed,
                                              .dropout = bench->cli->options.dropout,
-                                             .want_lse = true};
+                                             .want_lse = request.pass == FT_BACKWARD ||
+                                                         !bench->cli->options.no_lse};
   struct ft_problem *problem = NULL;
   struct run_payload payload = {0};
   struct ft_timing timing;
@@ -140,5 +141,5 @@ const struct command command_bench = {
         "Times are of one launch, by CUDA events, medians of 25 samples; TFLOP/s count visible "
         "pairs, as FlashAttention does. The spread is half the distance between the 20th and "
         "the 80th percentile. An emulated GPU has no clock and is refused.",
-    .takes = CLI_REQUESTS | CLI_GPU | CLI_DEVICE | CLI_CONFIG | CLI_SEED,
+    .takes = CLI_REQUESTS | CLI_GPU | CLI_DEVICE | CLI_CONFIG | CLI_SEED | CLI_LSE,
     .run = run};
