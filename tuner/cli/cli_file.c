@@ -85,9 +85,11 @@ static int obstacle_at(const char *path) {
 }
 
 int cli_file_check(const struct cli *cli, const char *option, const char *path) {
-  const struct cli_result result = {.option = option, .path = path};
-  if (strcmp(path, "-") != 0) return fail_of(&result, obstacle_at(path));
-  if (!cli->options.json) return FT_OK;
+  const bool is_stdout = strcmp(path, "-") == 0;
+  const int error = is_stdout ? 0 : obstacle_at(path);
+  if (error != 0)
+    return ft_fail(FT_E_IO, "%s: cannot write '%s': %s", option, path, strerror(error));
+  if (!is_stdout || !cli->options.json) return FT_OK;
   return ft_fail(FT_E_ARGUMENT, "%s is '-' with --json; allowed: a file", option);
 }
 
