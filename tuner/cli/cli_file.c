@@ -75,7 +75,7 @@ static int obstacle_at(const char *path) {
   struct stat state;
   if (!is_replaced(path)) {
     if (stat(path, &state) == 0 && S_ISDIR(state.st_mode)) return EISDIR;
-    return access(path, W_OK) == 0 ? 0 : errno;
+    return access(path, W_OK) == 0 || errno == ENOENT ? 0 : errno; /* a link may make its file */
   }
   const char *const slash = strrchr(path, '/');
   char *const folder = slash != NULL ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
