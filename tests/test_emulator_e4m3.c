@@ -1,6 +1,6 @@
 /* test_emulator_e4m3.c: the forward with Q, K and V in e4m3.
- * in -> out: numbers -> bytes; rows with P at any place of an octave -> right; requests -> every row
- * against float64; a NaN in an input -> NaN in O; bugs planted into what e4m3 alone has -> each
+ * in -> out: numbers -> bytes; rows with P at any place of an octave -> right; requests -> every
+ * row against float64; a NaN in an input -> NaN in O; bugs planted into what e4m3 alone has -> each
  * caught. */
 #include <math.h>
 #include <stdlib.h>

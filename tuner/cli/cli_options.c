@@ -116,12 +116,11 @@ static const struct argp_option common_options[] = {
 static const struct {
   unsigned takes;
   const struct argp_option *options; /* NULL: those of a request */
-} groups[] = {{CLI_REQUESTS, NULL},         {CLI_GPU, gpu_options},
-              {CLI_DEVICE, device_options}, {CLI_CONFIG, config_options},
-              {CLI_SEARCH, search_options}, {CLI_SEED, seed_options},
-              {CLI_ROWS, rows_options},     {CLI_OUTPUT, output_options},
-              {CLI_LSE, lse_options},
-              {CLI_CACHE, cache_options},   {CLI_QUANTISE, quantise_options}};
+} groups[] = {
+    {CLI_REQUESTS, NULL},         {CLI_GPU, gpu_options},          {CLI_DEVICE, device_options},
+    {CLI_CONFIG, config_options}, {CLI_SEARCH, search_options},    {CLI_SEED, seed_options},
+    {CLI_ROWS, rows_options},     {CLI_OUTPUT, output_options},    {CLI_LSE, lse_options},
+    {CLI_CACHE, cache_options},   {CLI_QUANTISE, quantise_options}};
 
 enum { GROUPS = sizeof groups / sizeof *groups };
 

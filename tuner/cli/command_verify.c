@@ -79,7 +79,6 @@ const struct command command_verify = {
         "run on the CPU, which also finds what a GPU hides: accesses outside the tensors, races, "
         "missing "
         "waits. What is too much for a CPU is cut, and the output says to what.",
-    .takes =
-        CLI_REQUESTS | CLI_ONE_REQUEST | CLI_GPU | CLI_DEVICE | CLI_CONFIG | CLI_SEED | CLI_ROWS |
-        CLI_LSE,
+    .takes = CLI_REQUESTS | CLI_ONE_REQUEST | CLI_GPU | CLI_DEVICE | CLI_CONFIG | CLI_SEED |
+             CLI_ROWS | CLI_LSE,
     .run = run};
