@@ -73,17 +73,15 @@ static bool has_runs(const struct ft_launch_plan *plan) {
   return ft_wgmma_forward_knobs(plan->config)->page_runs;
 }
 
-/* With e4m3 the factors of Q, K and V stand before it. */
-static struct ft_tiled_forward_params *tiled_of(struct ft_launch *launch) {
+/* With e4m3 the factors of Q, K and V stand before it, with page_runs the maps of runs. */
+static const struct ft_tiled_forward_params *tiled_in(const struct ft_launch *launch) {
   if (has_runs(launch->plan)) return &launch->argument.paged_forward.rest;
   return launch->plan->request->dtype == FT_E4M3 ? &launch->argument.descaled_forward.rest
                                                  : &launch->argument.tiled_forward;
 }
 
-static const struct ft_forward_params *params_of(const struct ft_launch *launch) {
-  if (has_runs(launch->plan)) return &launch->argument.paged_forward.rest.rest;
-  return launch->plan->request->dtype == FT_E4M3 ? &launch->argument.descaled_forward.rest.rest
-                                                 : &launch->argument.tiled_forward.rest;
+static struct ft_tiled_forward_params *tiled_of(struct ft_launch *launch) {
+  return (struct ft_tiled_forward_params *)tiled_in(launch);
 }
 
 /* Whether walks are divided into parts whose number is chosen at the launch. */
@@ -389,7 +387,7 @@ static void describe_norms(const struct ft_launch *launch, int kernel,
 static void describe(const struct ft_launch *launch, int kernel,
                      struct ft_launch_tensors *tensors) {
   const bool descaled = launch->plan->request->dtype == FT_E4M3;
-  const struct ft_forward_params *const params = params_of(launch);
+  const struct ft_forward_params *const params = &tiled_in(launch)->rest;
   ft_forward_describe(params, launch->plan, kernel == LIST, false, tensors);
   if (descaled)
     ft_forward_describe_descales(&launch->argument.descaled_forward.descales,
