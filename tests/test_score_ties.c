@@ -1,7 +1,7 @@
-/* test_score_ties.c: what a score function decides by less than the rounding of fp32.
- * in -> out: expressions -> ties found and not found; problems with ties built in, decided
- * otherwise
- * -> accepted; what is no tie, decided otherwise -> rejected. */
+/* test_score_ties.c: ties are comparisons of a score function whose operands differ by less than
+ * fp32 rounds.
+ * in -> out: expressions -> which ties are found; results of problems in which a comparison has
+ * gone the other way -> accepted where it is a tie, else rejected. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -202,20 +202,24 @@ static void assert_wrong(const struct tied *tied, const struct ft_comparison *ve
                 (unsigned long long)tied->sample.seed, verdict->error_ratio, verdict->worst);
 }
 
-START_TEST(ties_of_a_backward_may_be_decided_otherwise) {
-  struct tied tied = tied_of(problems[_i].request, problems[_i].text, TIE, TIE);
-  const struct ft_comparison verdict = gradients_verdict(&tied);
-  assert_right(&tied, &verdict);
+/* The problem, of which comparisons with this gap have gone the other way, is right or wrong. */
+static void expect_verdict(int problem, double gap,
+                           struct ft_comparison (*verdict_of)(struct tied *),
+                           void (*expect)(const struct tied *, const struct ft_comparison *)) {
+  struct tied tied = tied_of(problems[problem].request, problems[problem].text, gap, gap);
+  const struct ft_comparison verdict = verdict_of(&tied);
+  expect(&tied, &verdict);
   tied_free(&tied);
+}
+
+START_TEST(ties_of_a_backward_may_be_decided_otherwise) {
+  expect_verdict(_i, TIE, gradients_verdict, assert_right);
 }
 END_TEST
 
 /* What float64 decides by more than rounding is decided otherwise by a kernel that is wrong. */
 START_TEST(what_is_no_tie_may_not) {
-  struct tied tied = tied_of(problems[_i].request, problems[_i].text, NO_TIE, NO_TIE);
-  const struct ft_comparison verdict = gradients_verdict(&tied);
-  assert_wrong(&tied, &verdict);
-  tied_free(&tied);
+  expect_verdict(_i, NO_TIE, gradients_verdict, assert_wrong);
 }
 END_TEST
 
@@ -261,18 +265,12 @@ static struct ft_comparison forward_verdict(struct tied *tied) {
 enum { FORWARD = 3 }; /* the first whose values jump */
 
 START_TEST(ties_of_a_forward_may_be_decided_otherwise) {
-  struct tied tied = tied_of(problems[_i].request, problems[_i].text, TIE, TIE);
-  const struct ft_comparison verdict = forward_verdict(&tied);
-  assert_right(&tied, &verdict);
-  tied_free(&tied);
+  expect_verdict(_i, TIE, forward_verdict, assert_right);
 }
 END_TEST
 
 START_TEST(what_is_no_tie_of_a_forward_may_not) {
-  struct tied tied = tied_of(problems[_i].request, problems[_i].text, NO_TIE, NO_TIE);
-  const struct ft_comparison verdict = forward_verdict(&tied);
-  assert_wrong(&tied, &verdict);
-  tied_free(&tied);
+  expect_verdict(_i, NO_TIE, forward_verdict, assert_wrong);
 }
 END_TEST
 
