@@ -34,12 +34,12 @@ void ft_interpreter_close(struct ft_interpreter *interpreter);
 /* Computes all; then ft_interpreter_value is a root's value. */
 void ft_interpret(struct ft_interpreter *interpreter, const struct ft_score_inputs *inputs);
 
-/* The same where some nodes have other values than their operands say, in the order of the nodes'
- * numbers. */
+/* A value that a node is given, in place of the one that its operands make. */
 struct ft_forced {
   int node;
   double value;
 };
+/* ft_interpret with some nodes' values given, sorted by node. */
 void ft_interpret_forced(struct ft_interpreter *interpreter, const struct ft_score_inputs *inputs,
                          const struct ft_forced *forced, int count);
 

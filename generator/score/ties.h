@@ -1,6 +1,6 @@
-/* ties.h: what an expression decides so narrowly that fp32 may decide it otherwise.
- * in -> out: an interpreter that has its values, what s errs by -> the decisions that are within
- * rounding; values of the expression with some of them made the other way.
+/* ties.h: comparisons and floors whose outcome may be another one in fp32 than in float64.
+ * in -> out: an interpreter that has its values, what s errs by -> these ties; the values of the
+ * expression with some of the ties decided the other way.
  *
  * A decision is a comparison of floats or a floor of one; the slope of min, max and abs is chosen
  * by comparisons, too (derive.h). One is a tie where its operands are no further apart than twice

@@ -1,6 +1,6 @@
 /* cli_claims.h: requests that several processes share out as each becomes free.
- * in -> out: a folder that these processes have in common, a request's text -> whether it is this
- * process's to do. */
+ * in -> out: a folder that all these processes name, a request's text -> whether this process is
+ * the one to tune it. */
 #ifndef TUNER_CLI_CLAIMS_H
 #define TUNER_CLI_CLAIMS_H
 

@@ -1,8 +1,8 @@
 /* compile_pool.c: compiles ahead of the search, a bounded number of them.
  * in -> out: the next unclaimed candidate -> a slot, which ft_compile_pool_take empties. Slots are
- * emptied in order, but one that takes long to compile is passed by others. A candidate that is not
- * claimed yet may still change its place. The bound keeps a search that stops early from having
- * compiled hundreds of kernels for nothing. */
+ * emptied in order, but a slot whose kernel takes long to compile is skipped until it is ready. A
+ * candidate that is not claimed yet may still change its place. The bound keeps a search that stops
+ * early from having compiled hundreds of kernels for nothing. */
 #include "tuner/search/compile_pool.h"
 
 #include <pthread.h>

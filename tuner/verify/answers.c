@@ -4,11 +4,12 @@
  * The allowance is twice the error of the plain computation on the same rows, plus a floor for what
  * the plain computation happens to get exactly right (one visible key: P = 1, O = V).
  *
- * Kernels of e4m3 keep P at any place of an octave, since they rescale it lazily. How much rounding
- * errs depends on the place, by much where few keys make a row: one key's P of exactly 1 is not
- * rounded at all. So a row has the plain error of four places. An element's is the largest. The
- * squared error of all rows is the sum of the means and, as each row is at a place of its own, the
- * root of the sum of squares of what the largest is above the mean.
+ * A kernel of e4m3 rescales P lazily, so P may be multiplied by any factor between 1/2 and 1 before
+ * it is rounded. The factor decides how much rounding errs, above all where one key is nearly all
+ * of a row: a P of exactly 1 is not rounded at all. So the plain computation runs with four
+ * factors. The error of an element is the largest of the four. The squared error of all rows is the
+ * sum of each row's mean. Rows have factors of their own, so what a row's largest squared error is
+ * above its mean is added as the root of the sum of squares.
  *
  * Where a score function decides by less than what fp32 may err by, both answers are right
  * (generator/score/ties.h). How far that may move a row is allowed besides.

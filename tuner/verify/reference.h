@@ -26,8 +26,8 @@ void ft_plain_row(const struct ft_host_problem *problem, struct ft_row row, doub
 
 enum { FT_REFERENCE_DIM = 256 }; /* the largest head dim of a valid request */
 
-/* A key whose score, or whether it is seen, depends on how a score function's ties are decided
- * (generator/score/ties.h). Of a hidden key a score is -inf. */
+/* A key with ties (generator/score/ties.h): its score depends on how they are decided. A key that
+ * is hidden has the score -inf. */
 struct ft_tied_key {
   int64_t key;
   double is, low, high; /* `is`: as float64 decides */
@@ -95,9 +95,9 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
  * itself. In units of 2^-22, by which an operand errs. 1 for other dtypes. */
 double ft_wobble(const struct ft_request *request, double score);
 
-/* What S errs by in a kernel, where size = scale |q| |k|, which no partial sum of it exceeds: sums
- * of 16 columns, each truncated by up to 2^-22 of it; operands of fp32 by 2^-22 each, of TF32 by
- * 2^-12; e4m3 as in answers.c. */
+/* What S errs by in a kernel. size: scale |q| |k|, which no partial sum of S exceeds. A kernel sums
+ * S in steps of 16 columns and truncates each sum by up to 2^-22 of size. Operands of fp32 err by
+ * 2^-22 of themselves, those of TF32 by 2^-12. For e4m3 see answers.c. */
 double ft_s_error(const struct ft_request *request, double size);
 
 /* How far ties may move O (each element) and LSE of a row from what ft_row_exact has given. Weights

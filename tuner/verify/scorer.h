@@ -29,8 +29,8 @@ struct ft_scored {
 };
 struct ft_scored ft_scorer_key(struct ft_scorer *scorer, int64_t j, double s);
 
-/* Whether the function compares floats or takes their floor. What it decides by as good as nothing
- * a kernel may decide otherwise: ties.h. */
+/* Whether the function compares floats or takes their floor: only then it can have ties (ties.h).
+ */
 static inline bool ft_scorer_decides(const struct ft_scorer *scorer) {
   return scorer->ties.decision_count > 0;
 }
@@ -38,9 +38,10 @@ static inline bool ft_scorer_decides(const struct ft_scorer *scorer) {
  * what a kernel's s errs by. The scorer is left at the former. */
 struct ft_scored ft_scorer_both(struct ft_scorer *scorer, int64_t j, double s, double plain_s,
                                 double of_s, struct ft_scored *plain);
-/* After that: in how many other ways ties may be decided; the key in the n-th of them, from 1; 0:
- * as it was. */
+/* After ft_scorer_both: in how many other ways the key's ties may be decided. */
 int ft_scorer_others(const struct ft_scorer *scorer);
+/* The key with its ties decided in the n-th of these ways, 1 to ft_scorer_others; 0: as float64
+ * decides them. The scorer is left there. */
 struct ft_scored ft_scorer_other(struct ft_scorer *scorer, int n);
 
 /* After a key: the n-th other derivative of the score, and the place of its leaf in the gradient,
