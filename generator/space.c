@@ -64,6 +64,16 @@ static void leave_legal(struct ft_space *space, const struct ft_rule *rule) {
     if (rule->reads >> i & 1) space->taken[i] &= left[i];
 }
 
+/* To the first config of the values taken; false: of some knob there is none. */
+static bool to_first(struct ft_space *space) {
+  const struct ft_family *const family = ft_family_at(space->family);
+  for (int i = 0; i < family->knob_count; ++i) {
+    space->digits[i] = next_value(&family->knobs[i], space->taken[i], 0);
+    if (space->digits[i] == family->knobs[i].searched_count) return false;
+  }
+  return true;
+}
+
 /* Takes all values of every knob, or all with which a config can be legal; false: of some knob
  * there is none. */
 static bool take_values(struct ft_space *space, bool raw) {
@@ -72,11 +82,7 @@ static bool take_values(struct ft_space *space, bool raw) {
   memset(space->taken, 0xff, sizeof space->taken);
   for (int n = 0; !raw && (rule = ft_rules_at(family, n)) != NULL; ++n)
     if (rule->reads) leave_legal(space, rule);
-  for (int i = 0; i < family->knob_count; ++i) {
-    space->digits[i] = next_value(&family->knobs[i], space->taken[i], 0);
-    if (space->digits[i] == family->knobs[i].searched_count) return false;
-  }
-  return true;
+  return to_first(space);
 }
 
 /* To the first config of the next family, from number `number` on, that serves the request, or past
@@ -128,4 +134,45 @@ bool ft_space_next(struct ft_space *space, struct ft_config *config) {
   while (next(space, false, config, &broken))
     if (broken == NULL) return true;
   return false;
+}
+
+/* Configs of the values taken. */
+static long taken_configs(const struct ft_space *space) {
+  const struct ft_family *const family = ft_family_at(space->family);
+  long configs = 1;
+  for (int i = 0; i < family->knob_count; ++i) {
+    int values = 0;
+    for (int at = 0; at < family->knobs[i].searched_count; ++at)
+      values += (int)(space->taken[i] >> at & 1);
+    configs *= values;
+  }
+  return configs;
+}
+
+/* Of one family, of which all values are taken. */
+static void count_family(struct ft_space *space, ft_take_rejected *take, void *payload) {
+  const struct ft_family *const family = ft_family_at(space->family);
+  const struct ft_rule *rule;
+  for (int n = 0; (rule = ft_rules_at(family, n)) != NULL; ++n) {
+    if (!rule->reads) continue;
+    const long before = taken_configs(space);
+    leave_legal(space, rule);
+    const long left = taken_configs(space);
+    if (left < before) take(payload, rule, before - left);
+  }
+  if (!to_first(space)) return;
+  do {
+    const struct ft_config config = config_at(family, space->digits);
+    rule = ft_rules_broken(&space->request, &space->arch, &config, FT_EVERY_RULE);
+    if (rule == NULL)
+      ++space->legal;
+    else
+      take(payload, rule, 1);
+  } while (turn(family, ~0u, space->taken, space->digits));
+}
+
+void ft_space_count(struct ft_space *space, ft_take_rejected *take, void *payload) {
+  for (enter_family(space, 0, true); ft_family_at(space->family) != NULL;
+       enter_family(space, space->family + 1, true))
+    count_family(space, take, payload);
 }

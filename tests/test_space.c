@@ -70,6 +70,11 @@ static struct configs list_space(const struct ft_request *request, const struct 
   return legal;
 }
 
+static void add_rejected(void *payload, const struct ft_rule *rule, long configs) {
+  ck_assert(rule != NULL && configs > 0);
+  *(long *)payload += configs;
+}
+
 START_TEST(default_comes_first_then_all_that_is_legal) {
   static const char *const gpus[] = {"t4", "a100", "l4", "h200", "b200", "rtx5090"};
   seed_cases();
@@ -99,6 +104,12 @@ START_TEST(default_comes_first_then_all_that_is_legal) {
     }
     ck_assert_int_eq(fine, legal.count);
     ck_assert_int_eq(any, product_of_families(&request, &arch));
+
+    /* Counted, each config of the product is legal or some rule's. */
+    long rejected = 0;
+    ck_assert_int_eq(ft_space_open(&space, &request, &arch), FT_OK);
+    ft_space_count(&space, add_rejected, &rejected);
+    ck_assert(space.product == any && space.legal == fine && fine + rejected == any);
     free(legal.list);
   }
 }

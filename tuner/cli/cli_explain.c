@@ -210,14 +210,15 @@ struct toll {
   int count;
 };
 
-/* By the rules themselves: of millions of configs names would be compared longer than all else. */
-static void count_rejected(struct toll *toll, const struct ft_rule *rule) {
+/* By the rules themselves: of many configs names would be compared longer than all else. */
+static void count_rejected(void *payload, const struct ft_rule *rule, long configs) {
+  struct toll *const toll = payload;
   enum { MOST = sizeof toll->rules / sizeof *toll->rules };
   int i = 0;
   while (i < toll->count && toll->rules[i].rule != rule) ++i;
   if (i == MOST) return;
   if (i == toll->count) toll->rules[toll->count++].rule = rule;
-  ++toll->rules[i].rejected;
+  toll->rules[i].rejected += configs;
 }
 
 /* Rules of several families that have one name are one. */
@@ -238,19 +239,10 @@ static void join_names(struct toll *toll) {
 int cli_explain_space(struct cli *cli, const struct ft_request *request,
                       const struct cli_target *target) {
   struct ft_space space;
-  struct ft_config config;
-  const struct ft_rule *broken;
   struct cli_table table;
   struct toll toll = {0};
-  long product = 0, legal = 0;
   FT_TRY(ft_space_open(&space, request, &target->arch));
-  while (ft_space_next_any(&space, &config, &broken)) {
-    ++product;
-    if (broken == NULL)
-      ++legal;
-    else
-      count_rejected(&toll, broken);
-  }
+  ft_space_count(&space, count_rejected, &toll);
   join_names(&toll);
   json_t *const rules = json_object(), *const counts = json_object();
   cli_table_begin(&table, ">rejected|rule|kind|why");
@@ -262,10 +254,10 @@ int cli_explain_space(struct cli *cli, const struct ft_request *request,
     cli_table_add(&table, "%s", rule->reason);
     cli_json_set(rules, rule->name, json_integer(toll.rules[i].rejected));
   }
-  cli_field(cli, "space", "%ld configs, %ld legal", product, legal);
+  cli_field(cli, "space", "%ld configs, %ld legal", space.product, space.legal);
   cli_table_end(cli, &table);
-  cli_json_set(counts, "product", json_integer(product));
-  cli_json_set(counts, "legal", json_integer(legal));
+  cli_json_set(counts, "product", json_integer(space.product));
+  cli_json_set(counts, "legal", json_integer(space.legal));
   cli_json_set(counts, "rejected", rules);
   cli_json(cli, "space", counts);
   return FT_OK;
