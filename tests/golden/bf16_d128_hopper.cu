@@ -1790,16 +1790,6 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
   consumer.ring = next(consumer.ring);
 }
 
-// Steps from `left` down to `end` whose keys are seen by all rows, but for the step `cut`, of which the last keys are hidden.
-__device__ __forceinline__ void take_full_steps(Consumer &consumer, const ForwardParams &params, const Share &work, int &left,
-                                                int end, int cut) {
-  #pragma unroll 1
-  for (; left >= end; --left) {
-    if (BEGINS_AT_QUERY && left == cut) take_step<true>(consumer, params, work, left);
-    else take_step<false>(consumer, params, work, left);
-  }
-}
-
 // The steps after a work tile's first: partial ones, full ones, partial ones. Steps are cut by the end of the keys or by a
 // bound on what the rows see. At the other end of the walk that is possible only where rows hide first keys.
 __device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardParams &params, const Share &work) {
@@ -1809,14 +1799,19 @@ __device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardPara
   int left = work.steps - 2;
   if constexpr (BEGINS_AT_QUERY) {  // only the last keys may be cut
     const int cut = work.full_end < work.steps ? work.steps - 2 - work.own_step : -1;  // steps to go after theirs
-    take_full_steps(consumer, params, work, left, 0, cut);
+    #pragma unroll 1
+    for (; left >= 0; --left) {
+      if (left == cut) take_step<true>(consumer, params, work, left);
+      else take_step<false>(consumer, params, work, left);
+    }
     return;
   }
   if (!ASCENDING || HIDES_FIRST_KEYS) {
     #pragma unroll 1
     for (; left >= full_high; --left) take_step<true>(consumer, params, work, left);
   }
-  take_full_steps(consumer, params, work, left, full_low, -1);
+  #pragma unroll 1
+  for (; left >= full_low; --left) take_step<false>(consumer, params, work, left);
   if (ASCENDING || HIDES_FIRST_KEYS) {
     #pragma unroll 1
     for (; left >= 0; --left) take_step<true>(consumer, params, work, left);
