@@ -42,7 +42,6 @@ struct ft_launch {
     struct ft_forward_params forward;
     struct ft_descaled_mma_forward_params descaled_mma_forward;
     struct ft_tiled_forward_params tiled_forward;
-    struct ft_paged_forward_params paged_forward;
     struct ft_descaled_forward_params descaled_forward;
     struct ft_scored_backward_params scored_backward;
     struct ft_tiled_backward_params tiled_backward;

@@ -10,7 +10,7 @@
 
 #include "generator/arguments.h"
 
-enum { FT_MAP_DIMENSIONS = 5, FT_MAP_TENSORS = 7, FT_MAP_SLOTS = 8 };
+enum { FT_MAP_DIMENSIONS = 5, FT_MAP_TENSORS = 6, FT_MAP_SLOTS = 8 };
 
 /* A tensor as TMA counts it, the innermost dimension first. Fields beyond `dimensions` are 0. The
  * other arguments of cuTensorMapEncodeTiled are the same for all maps. */

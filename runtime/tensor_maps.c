@@ -65,7 +65,7 @@ static struct ft_map_key key_of(const struct ft_mapped *tensor) {
   if (tensor->packed) add_dimension(&key, packed, stride->head * bytes, tensor->of_query);
   add_dimension(&key, tensor->rows, stride->row * bytes, tensor->box_rows / tensor->of_query);
   add_dimension(&key, tensor->heads / packed, stride->head * packed * bytes, 1);
-  add_dimension(&key, tensor->batch, stride->batch * bytes, tensor->box_batch);
+  add_dimension(&key, tensor->batch, stride->batch * bytes, 1);
   return key;
 }
 

@@ -20,7 +20,6 @@ struct ft_mapped {
   int packed;   /* heads whose rows lie beside each other in a box; 0: four dimensions do */
   int of_query; /* rows of a query in a box, as many as heads or more; 1: no heads are packed */
   enum ft_dtype dtype;
-  int box_batch; /* batch entries of a box */
 };
 
 /* count: up to FT_MAP_TENSORS. cache: where maps are looked for and kept; NULL: nowhere.

@@ -176,7 +176,6 @@ static const struct {
     {"", "bf16 d64 hq2 nq200 nk264 causal score=" BIAS, WGMMA(128, 64, 2, 1) " score_in_smem=2"},
     {"", "bf16 d64 hq2 nq200 nk264 causal score=" ALIBI, WGMMA(128, 64, 2, 1) " keys_in_product=1"},
     {"", "bf16 d64 hq2 nq200 nk264 causal score=" ALIBI, WGMMA(128, 64, 2, 1) " skip_far=1"},
-    {"", "bf16 d72 hq2 b3 nq200 nk700 causal pages=16", WGMMA(128, 64, 2, 1) " page_runs=1"},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
 

@@ -45,12 +45,6 @@ static const struct {
     {"fp16 d128 hq4 hkv2 b5 nq500 nk700 causal ragged pages=16 sinks", WIDE}, /* two loaders */
     {"fp16 d96 dv40 hq4 hkv2 b3 nq300 nk900 pages=8 window@200,30", WGMMA(" direct_store=1")},
     {"bf16 d128 hq4 hkv2 b3 nq300 nk700 causal pages=8", WIDE " multicast=2"}, /* both */
-    /* Pages that follow one another in the pool, in three layouts, by one and by two loaders. */
-    {"bf16 d128 hq4 hkv2 b5 nq300 nk900 causal ragged pages=16 sinks", WIDE " page_runs=1"},
-    {"fp16 d72 dv128 hq4 hkv2 b4 nq90 nk900 window@400,30 pages=16", WGMMA(" page_runs=1")},
-    {"bf16 d64 hq2 b4 nq100 nk900 causal pages=32", WGMMA(" page_runs=1 ascending_keys=1")},
-    {"bf16 d128 hq8 hkv2 b9 nq3 nk900 causal pages=8 sinks",
-     FEW(" pack_gqa=1 split_keys=1 page_runs=1")},
     {"fp16 d64 dv72 hq8 hkv2 b5 nq3 nk700 causal pages=256", FEW_MMA(" pack_gqa=1")},
     {"bf16 d128 hq6 hkv2 b3 nq200 nk700 window@300,20 pages=16", WIDE " multicast=2"},
     {"fp16 d64 hq4 hkv1 b5 nq9 nk900 pages=256 dropout", WGMMA(" multicast=2")},
@@ -100,7 +94,6 @@ END_TEST
 #define PACKED  SHARED(" pack_gqa=1")
 #define CAUSAL  "bf16 d64 hq4 hkv2 b4 nq70 nk300 causal pages=16"
 #define WIDER   "bf16 d72 hq4 hkv2 b4 nq70 nk300 causal pages=16" /* two panels: two loaders */
-#define LONGER  "bf16 d72 hq4 hkv2 b4 nq70 nk900 pages=16" /* runs of pages fill shares of tiles */
 #define LONG    "bf16 d16 hq2 b3 nq70 nk1900 causal pages=16"
 
 static const struct {
@@ -127,14 +120,6 @@ static const struct {
      WGMMA("")},
     {"parts/produce_paged.cu.in", "v_key = key;", "", WIDER, WGMMA("")},
     {"parts/produce_paged.cu.in", "v_nk = walk.tile.place.nk;", "", WIDER, WGMMA("")},
-    /* Pages that follow one another. */
-    {"parts/rows_of_keys_paged.cu.in", "== pages.of[0] + n", "!= n", WIDER, WGMMA(" page_runs=1")},
-    {"parts/rows_of_keys_paged.cu.in", "share * OWN_BOXES * PAGE", "0", LONGER,
-     WGMMA(" page_runs=1")},
-    {"parts/rows_of_keys_paged.cu.in", "0, head, first_page", "0, 0, first_page", LONGER,
-     WGMMA(" page_runs=1")},
-    {"parts/produce_paged.cu.in", "values ? all.v_run : all.k_run", "all.k_run", LONGER,
-     WGMMA(" page_runs=1")},
     /* Blocks of two heads that load halves for both. */
     {"parts/pairs_of_heads.cu.in", "min(member, params.sequence.group - 1)", "member",
      "bf16 d64 hq3 hkv1 b2 nq70 nk300 causal pages=16", WGMMA(" multicast=2")},

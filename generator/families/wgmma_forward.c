@@ -208,15 +208,6 @@ static bool whole_pages(const struct ft_rule_case *of) {
   return rows == 0 || rows % own == 0 || own % rows == 0;
 }
 
-/* A warp asks for all its pages of a tile at once: templates/parts/rows_of_keys_paged.cu.in. */
-static bool page_runs(const struct ft_rule_case *of) {
-  enum { AT_ONCE = 8 };
-  if (!knobs(of)->page_runs) return true;
-  const int page = of->request->pages, loaders = own_budget(of)->loaders;
-  const int boxes = page > 0 && loaders > 0 ? knobs(of)->block_n / page / loaders : 0;
-  return is_within(boxes, 2, AT_ONCE) && of->request->dtype != FT_E4M3 && !knobs(of)->multicast;
-}
-
 /* A longer head fills tiles of its own: one row in nine at most is beyond its last query. And rows
  * that are further apart have fewer hidden keys in common. */
 static bool packed_length(const struct ft_rule_case *of) {
@@ -363,10 +354,6 @@ static const struct ft_rule rules[] = {
      "a tile of keys, or the half that a block loads for two, lies in one page, or fills whole "
      "pages",
      READS(block_n) | READS(multicast)},
-    {"page-runs", FT_CANNOT_RUN, page_runs,
-     "pages of 16-bit types are asked for together where a warp has 2 to 8 of each tile, for its "
-     "own block alone",
-     FT_READS_ANY},
     {"split-keys", FT_CANNOT_RUN, split_keys,
      "the O of a part is stored from registers, its block shares no K and V, and parts have an "
      "order of their own",

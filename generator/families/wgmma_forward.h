@@ -47,10 +47,7 @@
        "of e4m3: steps after which the short sums of P V are added to fp32 ones; 0: at the end")   \
   KNOB(v_by_columns, (0, 1), 0, 1,                                                                 \
        "of e4m3, 1: a kernel before this one turns V around, once; 0: each block does, at each "   \
-       "step")                                                                                     \
-  KNOB(page_runs, (0), 0, 1,                                                                       \
-       "1: pages of a tile that lie one behind the other are asked for together, as a larger one " \
-       "would be")
+       "step")
 
 /* With skip_far the first kernel finds the largest norm of each part of a head's rows:
  * templates/parts/near_keys.cu.in. */

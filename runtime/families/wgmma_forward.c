@@ -69,13 +69,8 @@ static int64_t remainder_heads(const struct ft_forward_params *params,
 
 enum { LIST, TURN, NORMS, MAIN, MERGE, KERNELS };
 
-static bool has_runs(const struct ft_launch_plan *plan) {
-  return ft_wgmma_forward_knobs(plan->config)->page_runs;
-}
-
-/* With e4m3 the factors of Q, K and V stand before it, with page_runs the maps of runs. */
+/* With e4m3 the factors of Q, K and V stand before it. */
 static const struct ft_tiled_forward_params *tiled_in(const struct ft_launch *launch) {
-  if (has_runs(launch->plan)) return &launch->argument.paged_forward.rest;
   return launch->plan->request->dtype == FT_E4M3 ? &launch->argument.descaled_forward.rest
                                                  : &launch->argument.tiled_forward;
 }
@@ -259,23 +254,6 @@ static int map_pages(struct ft_mapped *k_and_v, struct ft_arg_tensor *slotted,
   return FT_OK;
 }
 
-/* The pages of a tile that a warp asks for, as one box where they lie one behind the other. Where
- * the rows of a page end where those of the next one begin, these are rows of one page. */
-static struct ft_mapped map_run(const struct ft_mapped *pool, struct ft_tensor_map *map,
-                                const struct ft_launch_plan *plan, int64_t count) {
-  const int page = plan->request->pages, loaders = ft_wgmma_forward_budget(plan->budget)->loaders;
-  const int rows = ft_config_block_n(plan->config) / loaders;
-  const struct ft_stride *const stride = &pool->tensor->stride;
-  const bool even = stride->batch == stride->row * page;
-  struct ft_mapped run = *pool;
-  run.map = map;
-  run.batch = (int)count;
-  run.rows = run.box_rows = even ? rows : page;
-  run.box_batch = even ? 1 : rows / page;
-  run.ragged = false;
-  return run;
-}
-
 /* Whether there are rows that a score reads and TMA can take. */
 static bool reads_rows(struct ft_score_tile *tile, struct ft_launch *launch) {
   const struct ft_known_score *const score = launch->plan->score;
@@ -301,8 +279,7 @@ static void map_values(struct ft_mapped *v, struct ft_arg_tensor *columns,
                           .batch = 1,
                           .box_rows = v->columns,
                           .of_query = 1,
-                          .dtype = v->dtype,
-                          .box_batch = 1};
+                          .dtype = v->dtype};
 }
 
 static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver) {
@@ -325,40 +302,23 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
   const int d = request->head_dim, dv = request->head_dim_v;
   const enum ft_dtype dtype = request->dtype, of_o = ft_output_dtype(request);
   struct ft_mapped tensors[] = {
-      {"q", &tiled->q, &p->q, d, nq, heads_q, of_rows, q_rows, cut, packed, of_query, dtype, 1},
-      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype, 1},
-      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype, 1},
-      {"o", &tiled->o, &p->o, dv, nq, heads_q, of_rows, WARPGROUP_ROWS, cut, packed, of_query, of_o,
-       1},
-      {.name = "captured"},
-      {.name = "run of k"},
-      {.name = "run of v"}};
+      {"q", &tiled->q, &p->q, d, nq, heads_q, of_rows, q_rows, cut, packed, of_query, dtype},
+      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype},
+      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype},
+      {"o", &tiled->o, &p->o, dv, nq, heads_q, of_rows, WARPGROUP_ROWS, cut, packed, of_query,
+       of_o},
+      {.name = "captured"}};
   struct ft_arg_tensor slotted[2], columns;
   if (turns_values(launch->plan)) map_values(&tensors[2], &columns, launch);
-  int count = FT_COUNT(tensors) - 3 - ft_outputs_are_wide(request); /* stored from registers */
-  if (has_runs(launch->plan))
-    for (int n = 0; n < 2; n++)
-      tensors[count++] = map_run(&tensors[1 + n],
-                                 n == 0 ? &launch->argument.paged_forward.k_run
-                                        : &launch->argument.paged_forward.v_run,
-                                 launch->plan, p->pages.count);
   if (page > 0) FT_TRY(map_pages(&tensors[1], slotted, &tiled->rest.pages, page));
+  int count = FT_COUNT(tensors) - 1 - ft_outputs_are_wide(request); /* stored from registers */
   struct ft_score_tile tile;
   tiled->of_score = (struct ft_tensor_map){0};
   if (reads_rows(&tile, launch))
-    tensors[count++] = (struct ft_mapped){"captured",
-                                          &tiled->of_score,
-                                          &tile.tensor,
-                                          tile.columns,
-                                          tile.rows,
-                                          tile.heads,
-                                          tile.batch,
-                                          WARP_ROWS,
-                                          false,
-                                          0,
-                                          1,
-                                          tile.dtype,
-                                          1};
+    tensors[count++] =
+        (struct ft_mapped){"captured", &tiled->of_score, &tile.tensor, tile.columns, tile.rows,
+                           tile.heads, tile.batch,       WARP_ROWS,    false,        0,
+                           1,          tile.dtype};
   return ft_map_tensors(tensors, count, launch->plan->maps, driver);
 }
 

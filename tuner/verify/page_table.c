@@ -23,18 +23,6 @@ static int32_t *shuffled(int64_t count, uint64_t *state) {
   return numbers;
 }
 
-/* The same, but that as many as `run` follow one another, as pages do that were free side by side.
- */
-static int32_t *shuffled_runs(int64_t count, int run, uint64_t *state) {
-  int32_t *const order = shuffled((count + run - 1) / run, state);
-  int32_t *const numbers = order ? calloc((size_t)count, sizeof *numbers) : NULL;
-  for (int64_t n = 0, next = 0; next < count && numbers; n++)
-    for (int64_t i = 0, first = (int64_t)order[n] * run; i < run && first + i < count; i++)
-      numbers[next++] = (int32_t)(first + i);
-  free(order);
-  return numbers;
-}
-
 /* How many pages from the first on a sequence has in common with that other one: full ones alone.
  */
 static int64_t shared_pages(const struct ft_page_table *table, const int32_t *used, int64_t one,
@@ -45,13 +33,12 @@ static int64_t shared_pages(const struct ft_page_table *table, const int32_t *us
 
 int ft_page_table_make(struct ft_page_table *table, int page, const int32_t *used,
                        int64_t sequences, int64_t most, bool shares, uint64_t *state) {
-  enum { UNUSED = 3, RUN = 8 };
+  enum { UNUSED = 3 };
   *table = (struct ft_page_table){.page = page, .columns = (most + page - 1) / page};
   table->columns += (int64_t)(ft_random_next(state) % UNUSED);
   table->pages = UNUSED;
   for (int64_t n = 0; n < sequences; n++) table->pages += pages_of(table, used[n]);
-  const bool in_runs = shares && ft_random_next(state) % 2 == 0;
-  int32_t *const free_pages = shuffled_runs(table->pages, in_runs ? RUN : 1, state);
+  int32_t *const free_pages = shuffled(table->pages, state);
   table->numbers = malloc((size_t)(sequences * table->columns) * sizeof *table->numbers);
   int status = FT_OK;
   if (!free_pages || !table->numbers)

@@ -9,7 +9,7 @@
 enum { FT_NO_PAGE = INT32_MIN / 2 };
 
 /* Pages in random order for sequences of so many rows, of which none has more than `most`. shares:
- * some begin with pages of others, and in half of the tables pages follow one another. */
+ * some begin with pages of others. */
 int ft_page_table_make(struct ft_page_table *table, int page, const int32_t *used,
                        int64_t sequences, int64_t most, bool shares, uint64_t *state);
 void ft_page_table_free(struct ft_page_table *table);
