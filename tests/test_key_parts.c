@@ -199,6 +199,12 @@ START_TEST(defaults_fit_few_rows) {
       {"d128 hq32 hkv8 b500 nq1 nk8192 pages=16", "h200", "pack_gqa=1 split_keys=1", "block_m=128"},
       {"d256 b9 nq3 nk8192 pages=64 dropout causal", "h200", "split_keys=1", "block_m=128"},
       {"d128 hq32 hkv8 b16 nq1 nk8192 pages=16", "h200", "block_n=128 stages=2", "stages=3"},
+      /* Very many short walks. */
+      {"d128 hq32 hkv8 b128 nq1 nk2048 pages=64", "h200", "block_m=16 block_n=64", "split_keys"},
+      {"d128 hq32 hkv8 b115 nq1 nk2048 pages=64", "h200", "split_keys=1", "block_m=16"},
+      {"d128 hq32 hkv8 b128 nq1 nk2048 pages=16", "h200", "split_keys=1", "block_m=16"},
+      {"d128 hq16 hkv4 b512 nq1 nk1024 pages=16", "h200", "block_m=16 block_n=64", "split_keys"},
+      {"d128 hq32 hkv8 b512 nq1 nk4096 pages=64", "h200", "split_keys=1", "block_m=16"},
       {"d128 hq32 hkv8 b4 nq4096 causal pages=64", "h200", "block_m=128 block_n=128", "lpt"},
       {"d128 hq32 hkv8 b4 nq4096 causal pages=64", "h200", "multicast=2", "split_keys"},
       {"d128 hq32 hkv8 b4 nq4096 causal pages=16", "h200", "block_m=128", "multicast"},
