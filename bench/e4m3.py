@@ -1,7 +1,7 @@
 """e4m3.py: the forward in 8-bit floats over head dims, lengths and causal, beside own bf16; quantisation; accuracy.
-in -> out: 24 points, batch * n = 16384, heads * d = 2048 -> TFLOP/s of e4m3 and of bf16, both tuned, in captured graphs, so
-that short ones are no host time, and their ratio; GB/s of quantise, and its share of what a copy of as many bytes reaches in the same run; RMSE of O against float64 on normal
-inputs with and without outliers, with and without rotation, of descales of heads and of blocks of rows."""
+in -> out: 24 points, batch * n = 16384, heads * d = 2048 -> TFLOP/s of e4m3, of e4m3 with fast_exp and of bf16, all tuned, O alone,
+in captured graphs, so that short ones are no host time, and ratios to bf16; GB/s of quantise, and its share of what a copy of as many bytes reaches in the same run; RMSE of O against float64 on normal
+inputs with and without outliers, with and without rotation, of descales of heads, with fast_exp too, and of blocks of rows."""
 
 import itertools
 
@@ -12,10 +12,11 @@ DESCALE_ROWS = (0, 64, 128)  # rows that a descale is of; 0: a head
 OUTLIERS, LARGER = 1e-3, 10  # share of the elements, how much larger they are
 DRAWS = 8  # of the inputs whose error is measured
 CALLS = 4  # in a graph
+WORDS = {"e4m3": "e4m3", "fast_exp": "e4m3 fast_exp", "bf16": "bf16"}
 
 
 def request_of(dim, n, causal, dtype):
-    return common.request_text(dim, 2048 // dim, 16384 // n, n, causal).replace("bf16", dtype, 1)
+    return common.request_text(dim, 2048 // dim, 16384 // n, n, causal).replace("bf16", WORDS[dtype], 1)
 
 
 def quantised(fatune, q, k, v, rotate=None, rows=0):
@@ -39,17 +40,19 @@ def measure_point(options, fatune, torch, dim, n, causal):
     shape = (16384 // n, 2048 // dim, n, dim)
     q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     tensors, descales = quantised(fatune, q, k, v)
-    runs = {"e4m3": lambda: fatune.attention(*tensors, causal=causal, descales=descales, return_lse=True),
-            "bf16": lambda: fatune.attention(q, k, v, causal=causal, return_lse=True)}
-    difference = (runs["e4m3"]()[0] - runs["bf16"]()[0]).float().pow(2).mean().sqrt()
+    runs = {"e4m3": lambda: fatune.attention(*tensors, causal=causal, descales=descales),
+            "fast_exp": lambda: fatune.attention(*tensors, causal=causal, descales=descales, fast_exp=True),
+            "bf16": lambda: fatune.attention(q, k, v, causal=causal)}
+    differences = {name: (runs[name]() - runs["bf16"]()).float().pow(2).mean().sqrt().item() for name in ("e4m3", "fast_exp")}
     contenders = [captured(torch, name, run) for name, run in runs.items()]
     common.measure(contenders, options.quick)
     flops = common.forward_flops(16384 // n, 2048 // dim, n, dim, causal)
-    row = {"d": dim, "n": n, "causal": causal, "rms_difference": difference.item()}
+    row = {"d": dim, "n": n, "causal": causal, "rms_difference": differences["e4m3"],
+           "rms_difference_fast_exp": differences["fast_exp"]}
     for contender in contenders:
         us = contender.median_us / CALLS
         row[contender.name], row[contender.name + "_us"] = common.tflops(flops, us), us
-    row["ratio"] = row["e4m3"] / row["bf16"]
+    row["ratio"], row["ratio_fast_exp"] = row["e4m3"] / row["bf16"], row["fast_exp"] / row["bf16"]
     return row
 
 
@@ -66,7 +69,7 @@ def measure_quantise(options, fatune, torch, dim, n, rows, rotate):
             "gb_per_s": 3e-3 * x.numel() / us, "copy_us": copy_us, "share": copy_us / us}
 
 
-def accuracy(fatune, torch, n, share, rotate, rows_of_descale):
+def accuracy(fatune, torch, n, share, rotate, rows_of_descale, fast_exp):
     """RMSE of O, and by RMS of O, against float64 on what was to be quantised; 256 rows of each head. Over several draws: the few
     rows whose q and keys have outliers in the same columns make one draw of `without` twice another's."""
     errors, squares = [], []
@@ -79,11 +82,11 @@ def accuracy(fatune, torch, n, share, rotate, rows_of_descale):
         rows = torch.arange(0, n, n // 256, device="cuda")
         exact = (q[:, :, rows].double() @ k.double().mT * 128**-0.5).softmax(-1) @ v.double()
         tensors, descales = quantised(fatune, q, k, v, rotate, rows_of_descale)
-        out = fatune.attention(*tensors, descales=descales, descale_rows=rows_of_descale)[:, :, rows].double()
+        out = fatune.attention(*tensors, descales=descales, descale_rows=rows_of_descale, fast_exp=fast_exp)[:, :, rows].double()
         errors.append((out - exact).pow(2).mean().item())
         squares.append(exact.pow(2).mean().item())
     return {"what": "accuracy", "n": n, "outliers": share, "descale_rows": rows_of_descale, "rotate": rotate is not None,
-            "draws": DRAWS, "rmse": (sum(errors) / sum(squares)) ** 0.5, "absolute": (sum(errors) / DRAWS) ** 0.5}
+            "fast_exp": fast_exp, "draws": DRAWS, "rmse": (sum(errors) / sum(squares)) ** 0.5, "absolute": (sum(errors) / DRAWS) ** 0.5}
 
 
 def main():
@@ -92,7 +95,7 @@ def main():
     report = common.Report("e4m3", options)
     lengths = (4096,) if options.quick else (1024, 4096, 8192, 16384)
     points = [(dim, n, causal) for dim in options.dims for n in lengths for causal in (False, True)]
-    tuning = common.tune(options, [request_of(*point, dtype) for point in points for dtype in ("e4m3", "bf16")])
+    tuning = common.tune(options, [request_of(*point, dtype) for point in points for dtype in WORDS])
     import fatune
     torch.manual_seed(0)
     with torch.no_grad():
@@ -101,10 +104,13 @@ def main():
         for dim, n, rows, rotate in itertools.product(options.dims, (1024, 4096, 16384), DESCALE_ROWS, (None, 1)):
             report.add(**measure_quantise(options, fatune, torch, dim, n, rows, rotate))
         for n, share, rows, rotate in itertools.product((1024, 8192), (0, OUTLIERS), DESCALE_ROWS, (None, 1)):
-            report.add(**accuracy(fatune, torch, n, share, rotate, rows))
-    ratios = [row["ratio"] for row in report.rows if "ratio" in row]
-    print(f"geometric mean of e4m3 / bf16: {common.geomean(ratios):.3f}, least {min(ratios):.3f}")
-    report.write(effort=options.effort, tune_seconds=tuning["seconds"], geomean=common.geomean(ratios), least=min(ratios))
+            for fast_exp in (False, True) if rows == 0 else (False,):
+                report.add(**accuracy(fatune, torch, n, share, rotate, rows, fast_exp))
+    ratios, fast = ([row[name] for row in report.rows if name in row] for name in ("ratio", "ratio_fast_exp"))
+    print(f"geometric mean of e4m3 / bf16: {common.geomean(ratios):.3f}, least {min(ratios):.3f}; with fast_exp "
+          f"{common.geomean(fast):.3f}, least {min(fast):.3f}")
+    report.write(effort=options.effort, tune_seconds=tuning["seconds"], geomean=common.geomean(ratios), least=min(ratios),
+                 geomean_fast_exp=common.geomean(fast), least_fast_exp=min(fast))
 
 
 if __name__ == "__main__":

@@ -99,6 +99,21 @@ static int validate_descales(const struct ft_request *request) {
                  rows, request->ragged ? "ragged true" : "pages");
 }
 
+/* A faster choice of e4m3, of scores that nothing but one factor has changed. */
+static int validate_fast_exp(const struct ft_request *request) {
+  if (!request->fast_exp) return FT_OK;
+  if (request->dtype != FT_E4M3)
+    return ft_fail(FT_E_ARGUMENT, "fast_exp is true with dtype %s; allowed: false, or dtype e4m3",
+                   ft_dtype_name(request->dtype));
+  if (request->score != 0)
+    return ft_fail(FT_E_ARGUMENT, "fast_exp is true with a score function; allowed: false");
+  if (request->descale_rows == 0) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT,
+                 "fast_exp is true with descale_rows %d; allowed: false (it is for "
+                 "a descale for each head)",
+                 request->descale_rows);
+}
+
 static int validate_score(const struct ft_request *request) {
   if (request->score != 0 || request->score_gradients == 0) return FT_OK;
   return ft_fail(FT_E_ARGUMENT, "score_gradients is %lld without a score function; allowed: 0",
@@ -142,6 +157,7 @@ int ft_request_validate(const struct ft_request *request) {
   FT_TRY(validate_e4m3(request));
   FT_TRY(validate_kv(request));
   FT_TRY(validate_descales(request));
+  FT_TRY(validate_fast_exp(request));
   FT_TRY(validate_window(request));
   FT_TRY(validate_score(request));
   FT_TRY(validate_ragged(request));

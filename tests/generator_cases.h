@@ -141,6 +141,7 @@ static inline struct ft_request random_request(void) {
   if (may_have_pages && random_int(0, 2) == 0) request.pages = 1 << random_int(0, 10);
   const bool may_have_blocks = request.dtype == FT_E4M3 && !request.ragged && request.pages == 0;
   request.descale_rows = may_have_blocks ? 64 * random_int(0, 2) : 0;
+  request.fast_exp &= request.dtype == FT_E4M3 && request.descale_rows == 0;
   return request;
 }
 

@@ -334,7 +334,7 @@ START_TEST(random_kernels_have_true_origins) {
     const struct ft_arch arch = known_gpu(gpus[random_int(0, 5)]);
     const bool unserved = request.dtype == FT_E4M3 && ft_rules_serves(&request, &arch) != FT_OK;
     if (arch.sm < 80 || unserved) request.dtype = FT_FP16;
-    if (request.dtype == FT_FP16) request.descale_rows = 0;
+    if (request.dtype == FT_FP16) request.descale_rows = request.fast_exp = 0;
     if (unserved || request.dtype == FT_FP16) request.dtype_o = FT_O_DEFAULT;
     if (arch.sm < 80) request.dtype_kv = FT_KV_DEFAULT;
     struct ft_config config;

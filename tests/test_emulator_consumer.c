@@ -70,6 +70,8 @@ END_TEST
 
 #define CONSUMER "parts/consumer_steps.cu.in"
 #define P_STORED "parts/p_in_smem.cu.in"
+#define LINES                                                                                      \
+  "  //@ if by_lines then\n  if constexpr (BY_LINES) pack_lines(consumer);\n  else\n  //@ end\n"
 
 static const struct emulator_bug bugs[] = {
     {.name = "P without proxy fence",
@@ -84,10 +86,11 @@ static const struct emulator_bug bugs[] = {
      .words = "nothing orders the two (race)"},
     {.name = "P stored while the last product reads it",
      .file = CONSUMER,
-     .piece = "  wgmma_wait<0>();\n  hold(consumer.rO);\n  release_v(consumer, consumer.ring);\n"
-              "  pack_p(consumer, step.key);\n",
-     .other = "  pack_p(consumer, step.key);\n  wgmma_wait<0>();\n  hold(consumer.rO);\n"
-              "  release_v(consumer, consumer.ring);\n",
+     .piece =
+         "  wgmma_wait<0>();\n  hold(consumer.rO);\n  release_v(consumer, consumer.ring);\n" LINES
+         "  pack_p(consumer, step.key);\n",
+     .other = LINES "  pack_p(consumer, step.key);\n  wgmma_wait<0>();\n  hold(consumer.rO);\n"
+                    "  release_v(consumer, consumer.ring);\n",
      .words = "which the wgmma of warpgroup "},
     {.name = "P of another warpgroup",
      .file = P_STORED,

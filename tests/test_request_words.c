@@ -35,7 +35,7 @@ static struct ft_request with_word(int first) {
       ft_request_set(&request, i, 16);
       request.pass = FT_FORWARD;
     }
-    if (i == FT_REQUEST_descale_rows) { /* of e4m3 alone */
+    if (i == FT_REQUEST_descale_rows || i == FT_REQUEST_fast_exp) { /* of e4m3 alone */
       request.pass = FT_FORWARD;
       request.dtype = FT_E4M3;
     }

@@ -185,6 +185,8 @@ START_TEST(bad_requests_are_named) {
   BAD(dtype = FATUNE_E4M3; bad.dtype_o, 3, "dtype_o is 3; allowed: default (0), fp16 (1), ");
   BAD(descale_rows, 96, "descale_rows is 96; allowed: ");
   BAD(descale_rows, 64, "descale_rows is 64 with dtype bf16; allowed: 0, or dtype e4m3");
+  BAD(fast_exp, 1, "fast_exp is true with dtype bf16; allowed: false, or dtype e4m3");
+  BAD(fast_exp, 2, "fast_exp is 2");
   BAD(dtype_kv, 2, "dtype_kv is 2; allowed: default (0), e4m3 (1)");
   BAD(dtype_kv = FATUNE_KV_E4M3; bad.pass, FATUNE_BACKWARD, "dtype_kv is e4m3 with pass backward");
   BAD(dtype_o, FATUNE_O_FP16, "dtype_o is fp16 with dtype bf16; allowed: default");

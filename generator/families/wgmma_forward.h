@@ -114,6 +114,10 @@ void ft_wgmma_forward_far_scored(const struct ft_request *request, const struct 
 void ft_wgmma_forward_of_pages(const struct ft_request *request, const struct ft_arch *arch,
                                struct ft_config *config);
 
+/* Of a request of e4m3 it lets a kernel turn V around before, where that pays. */
+void ft_wgmma_forward_turned(const struct ft_request *request, const struct ft_arch *arch,
+                             struct ft_config *config);
+
 /* The default of a small problem. false: the request is no small problem, or one that was not
  * measured; then *config is as it was. */
 bool ft_wgmma_forward_small(const struct ft_request *request, const struct ft_arch *arch,

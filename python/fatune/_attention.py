@@ -46,7 +46,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
               session: Session | None = None, score: str | Callable[..., Any] | None = None,
               visible: Callable[..., Any] | None = None, captured: Mapping[str, Any] | None = None,
               sinks: torch.Tensor | None = None, descales: Sequence[torch.Tensor | None] | None = None,
-              tf32: bool | None = False, out_dtype: torch.dtype | None = None, descale_rows: int = 0) -> Any:
+              tf32: bool | None = False, out_dtype: torch.dtype | None = None, descale_rows: int = 0,
+              fast_exp: bool = False) -> Any:
     """O = softmax(scale Q K^T + mask) V on the current stream; returns O, or (O, LSE).
 
     q: [batch, heads, seq, dim] (layout "bhsd", as PyTorch's SDPA) or [batch, seq, heads, dim]
@@ -75,6 +76,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     stands for is the element times this. descale_rows: 64 or 128: they are of blocks of so many rows, [batch, heads, blocks].
     tf32: whether float32 tensors are multiplied as TF32, 11 bits of each number: faster, and no longer as exact as float32.
     None: where PyTorch's matrix products are (torch.set_float32_matmul_precision).
+    fast_exp: whether the probabilities of float8_e4m3fn tensors may be made by straight lines between powers of two: faster on an
+    H100 or H200, O errs by a fifth more, and there is no LSE. Without a score, with descales of heads.
     out_dtype: of O where q is float8_e4m3fn: torch.bfloat16, as by default, or torch.float16; else None, or that of q.
     out: where O goes, in the layout; else a new tensor. LSE is float32 [batch, heads, seq].
     deterministic: gradients have the same bits in every run, at some cost.
@@ -83,14 +86,16 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     Under torch.compile it is the operator fatune::attention.
     Raises TypeError and ValueError for tensors that do not fit, and Error where the library refuses.
     """
+    if fast_exp and return_lse:
+        raise ValueError("return_lse is True with fast_exp; allowed: False, as LSE would err")
     compiling = is_compiling()  # before _again is looked at, so that what is compiled does not depend on it
     if not compiling and not dropout and _again is not None:
         made = _again(found, session, return_lse, q, k, v, seed, offset, tf32, causal, window, scale, dropout, mask, layout, out,
-                      deterministic, score, visible, captured, sinks, descales, out_dtype, descale_rows)
+                      deterministic, score, visible, captured, sinks, descales, out_dtype, descale_rows, fast_exp)
         if made is not None:
             return made
     asked = (seed, offset, tf32, causal, window, scale, dropout, mask, layout, out, deterministic, score, visible, captured,
-             sinks, descales, out_dtype, descale_rows)
+             sinks, descales, out_dtype, descale_rows, fast_exp)
     return attend(q, k, v, asked, compiling, return_lse, session)
 
 
@@ -99,7 +104,7 @@ def attend(q, k, v, asked, compiling, return_lse, session, owners=None, widened=
     of the captured ones', which are these, detached and expanded. widened: a Widened, where q, k and v were."""
     import torch
     (seed, offset, tf32, causal, window, scale, dropout, mask, layout, out, deterministic, score, visible, captured, sinks, descales,
-     out_dtype, descale_rows) = asked
+     out_dtype, descale_rows, fast_exp) = asked
     if mask is not None and score is None and visible is None and captured is None:
         score, captured = getattr(mask, "of_calls", (None, None))
     check_session(session)
@@ -126,7 +131,8 @@ def attend(q, k, v, asked, compiling, return_lse, session, owners=None, widened=
         out, lse = attention_operator(
             q, k, v, causal=causal, window=window, scale=scale, dropout=dropout, seed=seed, offset=offset, mask=mask,
             layout=layout, deterministic=deterministic, session=session, score=score, visible=visible,
-            captured=captured, sinks=sinks, tf32=tf32, descales=descales, descale_rows=descale_rows, out_dtype=out_dtype)
+            captured=captured, sinks=sinks, tf32=tf32, descales=descales, descale_rows=descale_rows, out_dtype=out_dtype,
+            fast_exp=fast_exp)
         return (out, lse) if return_lse else out
     given = (q, k, v) if widened is None else widened.given
     learnt = enabled and (given[0].requires_grad or given[1].requires_grad or given[2].requires_grad or captures_learnt
@@ -137,7 +143,7 @@ def attend(q, k, v, asked, compiling, return_lse, session, owners=None, widened=
     if learnt and out is not None:
         raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
     call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
-                                captured, sinks, descales, tf32, out_dtype, descale_rows), owners)
+                                captured, sinks, descales, tf32, out_dtype, descale_rows, fast_exp), owners)
     if learnt:
         if call.node is not None and not return_lse and widened is None:
             try:
@@ -209,7 +215,7 @@ def seed_of(torch, seed, offset, dropout, device):
 
 
 _OPTIONS = ("causal", "window", "scale", "dropout", "mask", "layout", "session", "deterministic", "score", "visible",
-            "captured", "sinks", "descales", "tf32", "out_dtype", "descale_rows")
+            "captured", "sinks", "descales", "tf32", "out_dtype", "descale_rows", "fast_exp")
 
 
 def _call(q, k, v, out, options, owners):

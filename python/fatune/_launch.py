@@ -114,7 +114,7 @@ class Call:
 
     def __init__(self, q, k, v, *, causal, window, scale, dropout, mask, layout, session,
                  deterministic, score=None, visible=None, captured=None, sinks=None,
-                 descales=None, tf32=False, out_dtype=None, descale_rows=0):
+                 descales=None, tf32=False, out_dtype=None, descale_rows=0, fast_exp=False):
         if layout not in AXES:
             raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
         if causal not in _CAUSAL:
@@ -160,6 +160,7 @@ class Call:
         self._class["score"] = add_score(score, visible, captured, session)
         self._class["sinks"], self._sinks = int(sinks is not None), check_sinks(sinks, heads_q, q.device)
         self.take_descales(descales, q, k, descale_rows)
+        self._class["fast_exp"] = int(fast_exp)
         self._class["ragged"] = self._class["pages"] = 0  # _varlen.py, _decode.py
         self._captured = captured or {}
         if mask is None and self._mask_pays():

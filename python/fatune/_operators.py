@@ -22,8 +22,8 @@ _OPTIONS = ("SymInt[] window, float scale, float dropout, SymInt seed, SymInt of
             "float[] scalars, bool? tf32")
 # Behind the options and with defaults, so that graphs which were saved without them stay valid. The backward has none: there
 # is none of 8-bit floats.
-_BYTES = "Tensor? descale_q=None, Tensor? descale_k=None, Tensor? descale_v=None, int descale_rows=0, ScalarType? out_dtype=None"
-_BYTES_DEFAULT = None, None, None, 0, None
+_BYTES = "Tensor? descale_q=None, Tensor? descale_k=None, Tensor? descale_v=None, int descale_rows=0, ScalarType? out_dtype=None, bool fast_exp=False"
+_BYTES_DEFAULT = None, None, None, 0, None, False
 _OPTION_COUNT = _OPTIONS.count(",") + 1
 _SEEDS = "Tensor? seed_tensor, Tensor? offset_tensor, Tensor? sinks, Tensor[] captured"
 _library = torch.library.Library("fatune", "DEF")
@@ -35,7 +35,7 @@ _library.define("attention_backward(Tensor dout, Tensor? dlse, Tensor q, Tensor 
 
 
 def attention_operator(q, k, v, *, causal, window, scale, dropout, seed, offset, mask, layout, deterministic, session,
-                       score, visible, captured, sinks, tf32, descales, descale_rows, out_dtype):
+                       score, visible, captured, sinks, tf32, descales, descale_rows, out_dtype, fast_exp):
     """(O, LSE) by the operator; arguments as attention()."""
     if callable(score) or visible is not None:
         raise TypeError("score or visible is a Python function under torch.compile or tracing; allowed: the name or the "
@@ -60,7 +60,7 @@ def attention_operator(q, k, v, *, causal, window, scale, dropout, seed, offset,
         q, k, v, seed_tensor, offset_tensor, sinks, tensors, list(window or ()),
         1 / math.sqrt(q.shape[-1]) if scale is None else float(scale), float(dropout), seed, offset, causal, layout,
         deterministic, 0 if mask is None else mask.number if mask else -1, 0 if session is None else session.number, score or "",
-        tensor_names, scalar_names, scalars, tf32, *factors, descale_rows, out_dtype)
+        tensor_names, scalar_names, scalars, tf32, *factors, descale_rows, out_dtype, fast_exp)
 
 
 def _of_bytes(options):
@@ -73,7 +73,7 @@ def _of_bytes(options):
 def _call(q, k, v, sinks, captured, options, of_bytes=_BYTES_DEFAULT):
     (window, scale, dropout, seed, offset, causal, layout, deterministic, mask, session, score, tensor_names,
      scalar_names, scalars, tf32) = options
-    *factors, descale_rows, out_dtype = of_bytes
+    *factors, descale_rows, out_dtype, fast_exp = of_bytes
     for name, number in (("mask", mask), ("session", session)):
         if number > 0 and number not in by_number:
             raise RuntimeError(f"the {name} of a compiled attention is gone; allowed: one that lives as long as the "
@@ -82,7 +82,7 @@ def _call(q, k, v, sinks, captured, options, of_bytes=_BYTES_DEFAULT):
                 mask=by_number[mask] if mask > 0 else False if mask else None, layout=layout, session=by_number[session] if session else None,
                 deterministic=deterministic, score=score or None, sinks=sinks,
                 tf32=takes_tf32(torch, q) if tf32 is None else tf32, descale_rows=descale_rows, out_dtype=out_dtype,
-                descales=None if all(factor is None for factor in factors) else factors,
+                fast_exp=fast_exp, descales=None if all(factor is None for factor in factors) else factors,
                 captured={**dict(zip(tensor_names, captured)), **dict(zip(scalar_names, scalars))})
     return call, seed, offset
 
@@ -95,11 +95,13 @@ def _shapes(tensor, layout):
 # ---- on real tensors --------------------------------------------------------------------------------
 
 def _attention(q, k, v, seed_tensor, offset_tensor, sinks, captured, *options):
-    call, seed, offset = _call(q, k, v, sinks, captured, *_of_bytes(options))
+    options, of_bytes = _of_bytes(options)
+    call, seed, offset = _call(q, k, v, sinks, captured, options, of_bytes)
+    without_lse = of_bytes[-1]
     out = torch.empty(call.o_shape, dtype=call.o_dtype, device=q.device)
-    lse = torch.empty(call.lse_shape, dtype=torch.float32, device=q.device)
+    lse = torch.empty(0 if without_lse else call.lse_shape, dtype=torch.float32, device=q.device)
     if out.numel() > 0:
-        call.forward(q, k, v, out, lse, seed if seed_tensor is None else seed_tensor,
+        call.forward(q, k, v, out, None if without_lse else lse, seed if seed_tensor is None else seed_tensor,
                      offset if offset_tensor is None else offset_tensor, bytes_of(q))
     return out, lse
 
@@ -129,7 +131,7 @@ _library.impl("attention_backward", _attention_backward, "CompositeExplicitAutog
 
 @torch.library.register_fake("fatune::attention", lib=_library)
 def _(q, k, v, seed_tensor, offset_tensor, sinks, captured, *options):
-    options, (*_, out_dtype) = _of_bytes(options)
+    options, (*_, out_dtype, without_lse) = _of_bytes(options)
     layout = options[6]
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:
@@ -142,7 +144,7 @@ def _(q, k, v, seed_tensor, offset_tensor, sinks, captured, *options):
     batch, nq, heads, _ = shapes[0]
     head_dim_v = shapes[2][3]
     shape = (batch, nq, heads, head_dim_v) if layout == "bshd" else (batch, heads, nq, head_dim_v)
-    return q.new_empty(shape, dtype=output_dtype(q, out_dtype)), q.new_empty((batch, heads, nq), dtype=torch.float32)
+    return q.new_empty(shape, dtype=output_dtype(q, out_dtype)), q.new_empty(0 if without_lse else (batch, heads, nq), dtype=torch.float32)
 
 
 @torch.library.register_fake("fatune::attention_backward", lib=_library)

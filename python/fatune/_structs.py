@@ -51,7 +51,7 @@ class Request(Sized):
         ("window", c.c_int), ("window_left", c.c_int64), ("window_right", c.c_int64),
         ("score", c.c_int64), ("score_gradients", c.c_int64), ("sinks", c.c_int),
         ("ragged", c.c_int64), ("pages", c.c_int64), ("dtype_o", c.c_int64), ("dtype_kv", c.c_int64),
-        ("descale_rows", c.c_int64), ("mask_longest", c.c_int64),
+        ("descale_rows", c.c_int64), ("mask_longest", c.c_int64), ("fast_exp", c.c_int64),
     ]
 
     def __repr__(self):

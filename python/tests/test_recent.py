@@ -152,7 +152,7 @@ class Recent(Speaking):
             "out": (out, Tensor((2, 8, 128, 64), "float16")), "deterministic": (True, 0), "score": ("softcap", "no such"),
             "visible": (lambda b, h, i, j: i > j,), "captured": ({}, {"cap": 3.0}), "sinks": (sinks,),
             "descales": ((None, None, None), (sinks, None, None)), "tf32": (True, None), "out_dtype": ("bfloat16", "float16"),
-            "descale_rows": (64, 63)}
+            "descale_rows": (64, 63), "fast_exp": (True, 1)}
         parameters = inspect.signature(fatune.attention).parameters
         self.assertEqual(set(others), set(parameters) - {"q", "k", "v", "session", "return_lse"})
         for name, values in others.items():

@@ -62,6 +62,25 @@ class Bytes(Emulated):
             self.assertLess((out.double() - exact).norm(), 0.03 * exact.norm())
             self.assertGreater((rough.double() - exact).norm(), 0.1 * exact.norm())
 
+    def test_fast_exp(self):
+        q, k, v = tensors((2, 4, 140, 64), (2, 2, 300, 64), (2, 2, 300, 48))
+        (q8, of_q), (k8, of_k), (v8, of_v) = (fatune.quantise(tensor) for tensor in (q, k, v))
+        given, descales = (q8, k8, v8), (of_q, of_k, of_v)
+        exact = reference(*(tensor.double() * of[:, :, None, None] for tensor, of in zip(given, descales)))
+        out, plain = (fatune.attention(*given, descales=descales, fast_exp=fast) for fast in (True, False))
+        self.assertLess((out.double() - exact).norm(), 0.05 * exact.norm())
+        self.assertEqual(torch.equal(out, plain), isinstance(self, BytesByOtherGPUs))  # where there are no lines
+        compiled = torch.compile(lambda *of: fatune.attention(*given, descales=of, fast_exp=True), fullgraph=True, backend="aot_eager")
+        self.assertTrue(torch.equal(compiled(*descales), out))
+        for message, call in (("return_lse is True with fast_exp; allowed: False",
+                               lambda: fatune.attention(*given, fast_exp=True, return_lse=True)),
+                              ("fast_exp is true with dtype fp16; allowed: false, or dtype e4m3",
+                               lambda: fatune.attention(q.half(), k.half(), v.half(), fast_exp=True)),
+                              ("fast_exp is true with a score function; allowed: false",
+                               lambda: fatune.attention(*given, fast_exp=True, score="softcap", captured={"cap": 3.0}))):
+            with self.assertRaisesRegex((ValueError, fatune.Error), message):
+                call()
+
     def test_descales_may_be_missing_or_broadcast(self):
         q, k, v = (tensor.to(torch.float8_e4m3fn) for tensor in tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32)))
         two = torch.tensor([[2.0]]).expand(1, 2)

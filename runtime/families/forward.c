@@ -37,6 +37,10 @@ static int read_tensors(struct ft_forward_params *params, const struct ft_reques
     return ft_fail(FT_E_ARGUMENT, "arguments.o.data is that of an input; o must not share memory");
 
   params->lse = (uintptr_t)arguments->lse;
+  if (params->lse && request->fast_exp)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.lse is %p; allowed: NULL (with fast_exp there is O alone)",
+                   (const void *)arguments->lse);
   if (params->lse % sizeof(float) != 0)
     return ft_fail(FT_E_ARGUMENT, "arguments.lse is %p; allowed: a multiple of 4, or NULL",
                    (const void *)arguments->lse);

@@ -306,6 +306,7 @@ int ft_problem_make(struct ft_problem **problem, fatune_session *session,
   if (!made) return ft_fail(FT_E_MEMORY, "no memory for a problem");
   made->session = session;
   made->options = *options;
+  made->options.want_lse &= !options->request.fast_exp; /* which gives O alone */
   const int entered = ft_session_enter(session);
   int status = entered;
   if (entered != FT_OK) goto done;
