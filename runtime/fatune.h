@@ -187,8 +187,8 @@ typedef struct fatune_request {
   int64_t score, score_gradients;
   int sinks; /* 1: each row's normaliser has a logit of its query head besides those of its keys */
   int64_t ragged; /* of the first group. 1: sequences of different lengths; seqlen_*: of all */
-  /* Of the first group. K and V in pages of so many rows, a power of two; forward, no block mask. */
-  int64_t pages; /* 0: they are not */
+  /* Of the first group. K and V in pages of so many rows, a power of two; no block mask. */
+  int64_t pages;             /* of a forward; 0: they are not */
   int64_t dtype_o, dtype_kv; /* of the first group: a fatune_dtype_o, a fatune_dtype_kv */
   int64_t descale_rows; /* of the first group: of a fatune_descale: 64, 128; 0: all of a head */
   int64_t mask_longest; /* of the second group: as fatune_mask_longest says; 0: 1 */
