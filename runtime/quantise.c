@@ -75,6 +75,23 @@ static int read_arguments(struct ft_quantise_params *params,
   return FT_OK;
 }
 
+/* Two rows of 64 columns that lie side by side are one of 128, with whose tiles a block of rotated
+ * rows was 4 % faster on an H200. */
+static void pair_rows(struct ft_quantise_params *params, struct ft_request *request,
+                      const struct ft_arch *arch) {
+  enum { COLUMNS = 64, MEASURED = 90 };
+  struct ft_stride *const of_x = &params->x.stride, *const of_out = &params->out_stride;
+  if (arch->sm != MEASURED || !params->rotated || params->block_bits == ALL_ROWS ||
+      request->head_dim != COLUMNS || params->rows % 2 != 0 || of_x->row != COLUMNS ||
+      of_out->row != COLUMNS)
+    return;
+  request->head_dim *= 2;
+  of_x->row *= 2;
+  of_out->row *= 2;
+  params->rows /= 2;
+  params->block_bits--;
+}
+
 /* ---- the launches ---- */
 
 /* Blocks take tasks in turn, a multiple of the GPU's multiprocessors at most. */
@@ -180,6 +197,7 @@ int fatune_quantise(fatune_session *session, const fatune_quantise_arguments *gi
   if (arch->sm < WITH_E4M3)
     return ft_fail(FT_E_UNSUPPORTED, "e4m3 needs sm_89 or later, and %s is sm_%d", arch->name,
                    arch->sm);
+  pair_rows(&params, &request, arch);
   FT_TRY(ft_own_kernel(&kernel, session, &request, &ft_quantise_family,
                        "quantise once before the capture"));
   return launch(&params, &request, kernel, arch, &session->driver, stream);

@@ -95,7 +95,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
       .finders = min_int(COLUMNS / request->head_dim, arch->threads_per_sm / (WARP * warps))};
   ft_plan_threads(budget, WARP * warps, arch);
   plan_ring(&own, budget, request->head_dim, warps, arch);
-  plan_heads(&own, request, arch);
+  if (request->head_dim_v == request->head_dim) plan_heads(&own, request, arch);
   budget->ctas_per_sm = own.blocks;
   budget->regs_limit = budget->regs_estimate = ft_registers_for(arch, WARP * warps, own.blocks);
   memcpy(budget->own, &own, sizeof own);

@@ -6,6 +6,8 @@
 
 #include "generator/family.h"
 
+/* Of its request head_dim_v is the columns of a row. head_dim is twice as many where two rows lie
+ * side by side as one, of blocks of rotated rows. */
 #define FT_QUANTISE_KNOBS(KNOB)                                                                    \
   KNOB(block_m, (8), 1, 32, "warps of a block")                                                    \
   KNOB(block_n, (16), 16, 16, "without meaning: every family has it")
