@@ -12,7 +12,7 @@
 #include "generator/model/rates.h"
 #include "generator/status.h"
 
-enum { RECORDED_MOST = 20000 };
+enum { RECORDED_MOST = 40000 };
 
 /* Trials of one section were measured in one run. us: at the speed of the GPU that is modelled. */
 struct recorded {

@@ -16,17 +16,18 @@
 #include "generator/model/walk.h"
 
 enum {
-  L2_BYTES_PER_CLK = 96,     /* per multiprocessor */
-  SOFTMAX_INSTRUCTIONS = 8,  /* per element of S: scale, ex2, max, sum, conversion, masking */
-  DROPOUT_INSTRUCTIONS = 24, /* per element: an eighth of a Philox draw, compare, select */
-  WIDEN_INSTRUCTIONS = 4,    /* of two numbers of e4m3: conversions, permutation */
-  STEP_LATENCY = 300,        /* of a step, hidden by nothing: barriers, row maxima, copies */
-  LOAD_LATENCY = 400,        /* the same where a single stage exposes the L2 round trip */
-  BLOCK_LATENCY = 6000       /* a block's start and end: first loads, the write of O */
+  L2_BYTES_PER_CLK = 96,    /* per multiprocessor */
+  SOFTMAX_INSTRUCTIONS = 8, /* per element of S: scale, ex2, max, sum, conversion, masking */
+  DRAW_INSTRUCTIONS = 190,  /* of a draw and its use, for two rows of 16 of as many keys */
+  WIDEN_INSTRUCTIONS = 4,   /* of two numbers of e4m3: conversions, permutation */
+  STEP_LATENCY = 550,       /* of a step, hidden by nothing: barriers, row maxima, copies */
+  BLOCK_LATENCY = 5250      /* a block's start and end: first loads, the write of O */
 };
 
 /* mma.sync in a loop with anything else reaches this share of its rate alone. */
 static const double MMA_SHARE = 1 / 1.3;
+
+static const double MERGE_SHARE = 0.8; /* of the merge's time by the division of the keys */
 
 /* Cycles of one step of one block, by resource. */
 struct step {
@@ -41,6 +42,14 @@ struct step {
 static double e4m3_instructions(const struct ft_arch *arch, double rows) {
   const double share = 16 / fmax(16, rows);
   return ft_has_mma_of_e4m3(arch) ? 0.5 + 0.5 * share : 1 + 2.5 * share;
+}
+
+/* Of dropout, for an element. A draw serves the keys of a step up to 64 and 32 rows of a warp. */
+static double dropout_instructions(const struct ft_request *request,
+                                   const struct ft_mma_forward_knobs *k, int rows) {
+  const int n = k->block_n, keys = n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : 16;
+  if (!request->dropout) return 0;
+  return DRAW_INSTRUCTIONS * (rows % 32 == 0 ? 2.0 : 4.0) / keys;
 }
 
 static struct step step_of(const struct ft_request *request, const struct ft_arch *arch,
@@ -64,7 +73,7 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
   step.l2 = n * (request->head_dim + request->head_dim_v) * of_kv / L2_BYTES_PER_CLK;
 
   const double per_element =
-      SOFTMAX_INSTRUCTIONS + score->instructions + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
+      SOFTMAX_INSTRUCTIONS + score->instructions + dropout_instructions(request, k, own->warp_rows);
   const double of_product = request->dtype == FT_E4M3
                                 ? e4m3_instructions(arch, rows)
                                 : ft_fragment_instructions(request->dtype, rows);
@@ -76,7 +85,7 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
       ft_read_cycles(m * n, score->reads);
   /* A spilled byte is written and read once a step. */
   step.smem += 2.0 * spill_bytes * budget->threads / FT_SMEM_BYTES_PER_CLK;
-  step.fixed = k->stages == 1 ? LOAD_LATENCY : STEP_LATENCY;
+  step.fixed = STEP_LATENCY;
   return step;
 }
 
@@ -146,7 +155,7 @@ static double cycles_of_clusters(const struct step *step, const struct ft_mma_fo
  */
 static void share_steps(struct ft_divided_walk *divided, double steps, double tiles, double slots) {
   const double blocks = fmax(1, fmin(steps, slots)), share = steps / blocks;
-  divided->walk = (struct ft_walk){share, share};
+  divided->walk = (struct ft_walk){.mean = share, .longest = share};
   divided->parts = blocks / tiles;
 }
 
@@ -165,7 +174,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = packed};
   const double tiles = (double)request->batch * request->heads_q / pack.heads *
                        ceil((double)request->seqlen_q * packed / k->block_m);
-  struct ft_divided_walk divided = {ft_walk_of_queries(request, tiling), 1, 0, 0};
+  struct ft_divided_walk divided = {.walk = ft_walk_of_queries(request, tiling), .parts = 1};
   struct ft_walks walks = {0};
   if (k->split_keys) {
     const double steps = tiles * divided.walk.mean;
@@ -198,7 +207,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   /* Nothing hides Q of the first wave, nor O of the last one. */
   const double exposed_us = ft_rows_us(request, arch) / fmax(1, prediction.waves);
   const double us = cycles / ft_cycles_per_us(arch) + exposed_us;
-  prediction.us = fmax(us, prediction.dram_us) + divided.merge_us;
+  prediction.us = fmax(us, prediction.dram_us) + MERGE_SHARE * divided.merge_us;
   return prediction;
 }
 

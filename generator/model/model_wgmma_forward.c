@@ -46,7 +46,7 @@ static const double SHARPNESS = 3.2; /* how well the parts of a step hide each o
                                         would take their sum, with infinity the largest */
 
 /* A tile, beside its steps. */
-static const double TILE_LATENCY = 500;   /* where the tile is, its row statistics */
+static const double TILE_LATENCY = 250;   /* where the tile is, its row statistics */
 static const double EXPOSED = 0.93;       /* share of the time for Q and O that nothing hides */
 static const double LONE_STEP = 0.15;     /* of a step, where neighbouring tiles do not overlap */
 static const double Q_LATENCY = 600;      /* from asking for Q to its first bytes */
@@ -54,8 +54,9 @@ static const double KV_LATENCY = 2100;    /* of K and V, for the stages to cover
 static const double TMA_STORE = 220;      /* of a consumer's O through shared memory */
 static const double DIRECT_STORE = 3;     /* of a column of O from registers */
 static const double MULTICAST_TILE = 800; /* the two blocks wait for each other */
-static const double BEGIN = 1800;         /* of a block: barriers, tensor maps */
+static const double BEGIN = 4500;         /* of a block: barriers, tensor maps */
 static const double SKIPPED_STEP = 0.25;  /* of a step, to a warpgroup that skips it */
+static const double MERGE_SHARE = 0.8;    /* of the merge's time by the division of the keys */
 static const double RAGGED_TILES =
     1.6; /* tiles that some block takes above the mean, longest first */
 static const double EVENED_TILES = 0.3; /* the same, after balanced pairs */
@@ -264,7 +265,10 @@ static double most_tiles(const struct ft_request *request, const struct ft_arch 
   if (all <= sms) return 1;
   const bool alike = tiles->merge_us > 0 && request->mask_rows == 0; /* parts of all walks */
   if (alike) return ceil(all / sms);
-  return all / sms + (k->lpt || k->split_keys ? RAGGED_TILES : EVENED_TILES);
+  const double even = all / sms + (k->lpt || k->split_keys ? RAGGED_TILES : EVENED_TILES);
+  if (request->mask_rows > 0 || k->split_keys) return even;
+  /* Some block takes this many whole tiles, and none is shorter than the shortest. */
+  return fmax(even, ceil(all / sms) * tiles->walk.shortest / tiles->walk.mean);
 }
 
 /* Steps that the busiest block takes above the mean. Every block has as many tiles as any other,
@@ -347,7 +351,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double cycles = ft_cycles_of_uneven(request, busiest, longest);
   const double us = (cycles + (k->split_keys > 1 ? 0 : BEGIN)) / cycles_per_us;
   prediction.us = fmax(us * factor_of_choices(request, k, &budget, step.all), prediction.dram_us) +
-                  tiles.merge_us + (k->skip_far ? norms_us(request, arch) : 0);
+                  MERGE_SHARE * tiles.merge_us + (k->skip_far ? norms_us(request, arch) : 0);
   return prediction;
 }
 

@@ -47,6 +47,7 @@ static struct ft_walk walk(const struct ft_request *request, const struct walked
     const double steps = steps_of(it, tile);
     walk.mean += steps * density / (double)samples;
     walk.longest = fmax(walk.longest, steps * of_longest);
+    walk.shortest = sample == 0 ? steps * density : fmin(walk.shortest, steps * density);
   }
   if (request->ragged) walk.longest = fmax(walk.longest, MIXED_LONGEST * walk.mean);
   return walk;
@@ -61,7 +62,7 @@ struct ft_walk ft_walk_of_keys(const struct ft_request *request, struct ft_tilin
   const struct walked it = {ft_visibility_of(request), tiling, request->seqlen_k};
   const struct ft_walk of_a_head = walk(request, &it, tiling.block_n, steps_of_key_tile);
   const double heads = (double)request->heads_q / request->heads_kv;
-  return (struct ft_walk){of_a_head.mean * heads, of_a_head.longest * heads};
+  return (struct ft_walk){.mean = of_a_head.mean * heads, .longest = of_a_head.longest * heads};
 }
 
 double ft_cycles_of_turns(const struct ft_request *request, struct ft_tiling tiling, int d_pad,
@@ -89,7 +90,7 @@ static struct ft_divided_walk divide_longest(const struct ft_request *request,
   const double parts = 1 + more / (double)(rows.rows * rows.tiles);
   const double longest = fmin(walk.longest, (double)divided.steps);
   return (struct ft_divided_walk){
-      {walk.mean / parts, fmax(walk.mean / parts, longest)},
+      {.mean = walk.mean / parts, .longest = fmax(walk.mean / parts, longest)},
       parts,
       divided.merge_us,
       (double)rows.heads * fmax((double)rows.tiles, (double)divided.ranks * (double)divided.most)};
@@ -104,6 +105,8 @@ struct ft_divided_walk ft_divide_walk(const struct ft_request *request, const st
   const double steps = (double)divided.steps;
   const double wanted = fmin(ceil(walk.mean / steps), (double)divided.most);
   const double parts = fmax(1, wanted);
-  return (struct ft_divided_walk){
-      {walk.mean / parts, fmin(walk.longest, steps)}, parts, divided.merge_us, 0};
+  return (struct ft_divided_walk){{.mean = walk.mean / parts, .longest = fmin(walk.longest, steps)},
+                                  parts,
+                                  divided.merge_us,
+                                  0};
 }

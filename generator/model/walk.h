@@ -10,6 +10,7 @@
 /* Steps of a tile, over all tiles. Under a block-sparse mask these are the kept share of them. */
 struct ft_walk {
   double mean, longest;
+  double shortest; /* of undivided walks of queries; else 0 */
 };
 
 struct ft_tiling {

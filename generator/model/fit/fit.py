@@ -35,13 +35,14 @@ MOST = 0.7  # of the factor's logarithm, as in ranker.c
 LEAST_CONFIGS = 12  # of a group, for its ranking to say anything: fewer were near equals, one knob apart
 LEAST_CHOICE = 6  # of a group with the default among them, for a choice
 # More is asked than the trials need: in use the best is taken of some hundred configs, and not of the dozen that were timed.
-MARGINS, OTHER_MARGINS = (1.035, 1.05, 1.08), (1.05, 1.08, 1.15, 1.3)  # by 1.03 a decode of the benchmarks had another than its default
+MARGINS, OTHER_MARGINS = (1.035, 1.05, 1.08), (1.05, 1.08, 1.15, 1.3)  # by less a decode of the benchmarks had another than its default
 STARTS = 48  # of a pass: configs that were the fastest somewhere, which a choice asks besides the default's neighbours
 LONG_US, LONG_MARGINS = 200, {"forward": (1.05, 1.3), "backward": (1.1, 1.3)}  # as in choice.c
 TILE = ("block_m", "block_n", "warps", "split_keys", "dq_mode")  # knobs by which starts differ
 FOLDS = 8
 NOT_OF = {"backward": "default_"}  # features that a pass is not asked about: by these, less that is faster was found where held out
 DRAWS = 400  # of noise, for the ceiling
+SLOWER, AGAIN = 1.03, 5  # of a default's time; so many times trees are made again where they put such a config before it
 
 
 def kind_of(request):
@@ -116,7 +117,8 @@ def edges_of(values):
 class Trees:
     """Boosted trees, each of which asks the same questions of all trials. The loss is of what the trials of a group differ by."""
 
-    def __init__(self, trials, seed=0):
+    def __init__(self, trials, seed=0, heavier=None):
+        """heavier: {group: how many times its trials count}"""
         self.names = sorted({name for trial in trials for name in trial.features})
         random = np.random.default_rng(seed)
         x = table(trials, self.names)
@@ -126,6 +128,7 @@ class Trees:
         us, least = np.array([t.us for t in trials]), np.full(len(number), np.inf)
         np.minimum.at(least, group, us)
         weight = np.bincount(group)[group] ** -SWEEP / (1 + ((us / least[group] - 1) / NEAR) ** 2)
+        weight *= np.array([(heavier or {}).get(t.group, 1.0) for t in trials])
         of_group = np.bincount(group, weight)
         self.edges = [edges_of(column) for column in x.T]
         bins = np.stack([np.searchsorted(edges, column, side="left") for edges, column in zip(self.edges, x.T)], axis=1)
@@ -294,6 +297,28 @@ def choice_figures(trials, predicted, seed=5):
     return out
 
 
+def misled(trials, predicted):
+    """Groups in which a config that was measured to be slower than the default is put before it."""
+    def is_before(t, usual):
+        return t.legal and predicted[t] * MARGINS[0] < predicted[usual] and t.us > SLOWER * usual.us
+    return [members[0].group for members in choosable(trials)
+            for usual in [next(t for t in members if t.usual)] if any(is_before(t, usual) for t in members)]
+
+
+def trees_of_all(trials):
+    """What ships. Trees of many trials do not follow each of them: groups that they get wrong count more the next time."""
+    heavier, trees = collections.defaultdict(lambda: 1.0), Trees(trials)
+    for _ in range(AGAIN):
+        wrong = misled(trials, dict(zip(trials, trees.predict(trials))))
+        print(f"    measured to be slower than the default, and put before it, in {len(wrong)} groups")
+        if not wrong:
+            break
+        for group in wrong:
+            heavier[group] *= 3
+        trees = Trees(trials, heavier=heavier)
+    return trees
+
+
 def geomean(values):
     return float(np.exp(np.mean(np.log(values)))) if len(values) else 1.0
 
@@ -325,7 +350,7 @@ def fit_pass(name, target, read, noise, verbose):
     trials = [t for t in best if t.group in several]
     by_hand = {t: t.by_hand for t in trials}
     unseen, of_kinds = (held_out(trials, of) for of in (lambda t: t.request, lambda t: t.kind))
-    trees = Trees(trials)
+    trees = trees_of_all(trials)
     fitted = dict(zip(read, trees.predict(read)))
     rows = []
     for family in sorted({t.family for t in read}):
