@@ -415,7 +415,7 @@ typedef struct fatune_arguments {
      becomes 0. */
   fatune_tensor o;
   /* Device address, [batch, heads_q, seqlen_q] contiguous, natural logarithm, scale applied; -inf
-     for a row that sees no key, or its sink. NULL: not wanted, as with fast_exp; a backward needs it. */
+     for a row that sees no key, or its sink. NULL: not wanted, or fast_exp; a backward needs it. */
   float *lse;
   int64_t batch; /* 0: the request's; likewise below */
   int heads_q, heads_kv;

@@ -85,7 +85,7 @@ START_TEST(default_comes_first_then_all_that_is_legal) {
     request.dtype = FT_FP16;
     request.dtype_o = FT_O_DEFAULT;
     request.dtype_kv = FT_KV_DEFAULT;
-    request.fast_exp = request.descale_rows = 0;
+    request.descale_rows = 0, request.fast_exp = false;
     const struct ft_arch arch = known_gpu(gpus[random_int(0, 5)]);
     struct ft_config first;
     ck_assert_int_eq(ft_default_config(&request, &arch, &first), FT_OK);
