@@ -107,13 +107,6 @@ END_TEST
 #define BY_ROWS   "parts/score_tile_rows.cu.in"
 #define EXPONENTS "parts/score_tile_exponents.cu.in"
 #define WHOLE     "bf16 d64 hq2 nq200 nk256"
-#define READ      "read_pairs(pairs[n / 2], tile, n, lane);\n"
-#define ALL_READ                                                                                   \
-  READ "  const int zero = zero_after_loads(pairs, params);\n"                                     \
-       "  asks(zero);\n"
-#define LAST_NOT_READ                                                                              \
-  "if (n == N_TILES - 2) asks(0); else " READ "  const int zero = 0;\n"                            \
-  "  read_pairs(pairs[N_TILES / 2 - 1], tile, N_TILES - 2, lane);\n"
 
 static const struct {
   bool is_fault; /* of the kernel; else the result is wrong */
@@ -153,10 +146,6 @@ static const struct {
      "step_of(consumer, work, left_then)", "step_of(consumer, work, left_then + 1)"},
     {false, "a known tile of one step for all steps", before, WHOLE, "parts/consumer_steps.cu.in",
      "consumer.tile.is_there & can_be", "consumer.tile.is_there"},
-    {true, "the next tile before all of this one has been read", dense, WHOLE, EXPONENTS, ALL_READ,
-     LAST_NOT_READ},
-    {true, "the next known tile before all of this one has been read", dense, WHOLE, EXPONENTS,
-     ALL_READ, LAST_NOT_READ},
 };
 
 START_TEST(bugs_are_seen) {
