@@ -151,11 +151,8 @@ static void push_score(lua_State *state, const struct ft_known_score *score,
   set_boolean(state, "fades", score != NULL && ft_score_fades(score));
   set_boolean(state, "has_key_slope", score != NULL && score->exponent.key_slope != 0);
   set_boolean(state, "has_key_terms", score != NULL && score->exponent.key_term != 0);
-  const bool slope_varies = score != NULL && score->slope_varies;
-  set_boolean(state, "slope_varies", slope_varies);
-  /* Whether P for dS can be P times the slope: marks of what is dropped, and gradients of captured
-   * things, want P itself. */
-  set_boolean(state, "weighs_p", slope_varies && !with_gradients && !request->dropout);
+  set_boolean(state, "slope_varies", score != NULL && score->slope_varies);
+  set_boolean(state, "weighs_p", ft_score_weighs_p(score, request));
 }
 
 /* The forms of parts that a request has, by their endings. */

@@ -302,6 +302,32 @@ START_TEST(gradients_are_right) {
 }
 END_TEST
 
+/* By this seed a row of dK is one query's nearly alone, and in it P, the slope, their product and
+ * dS are all rounded in the same direction. That is right; P times the slope off by 2 % is not. */
+START_TEST(four_roundings_in_a_row) {
+  enum { WEIGHS_P = 6 };
+  static const char piece[] = "low == 0.f ? 0.f : low * first_of(slopes, i)";
+  static const struct planted none;
+  const bool bug = _i == 1;
+  const struct planted planted =
+      bug ? emulator_plant("parts/score_transposed.cu.in", piece,
+                           "low == 0.f ? 0.f : low * first_of(slopes, i) * 1.02f")
+          : none;
+  struct emulator_run run;
+  ck_assert(backwards[WEIGHS_P].weighs_p);
+  emulator_run_scored(
+      &run, bug ? planted.folder : NULL, "captures", captures,
+      emulator_options(backwards[WEIGHS_P].request, FT_LAYOUT_PADDED, 1795914080010467604u),
+      backwards[WEIGHS_P].config);
+  if (bug)
+    emulator_expect_wrong("P times the slope", &run);
+  else
+    emulator_expect_right("P times the slope", &run);
+  emulator_run_free(&run);
+  if (bug) emulator_unplant(&planted);
+}
+END_TEST
+
 Suite *make_emulator_score_suite(void) {
   Suite *const suite = suite_create("emulator_score");
   TCase *const tests = tcase_create("all");
@@ -315,6 +341,7 @@ Suite *make_emulator_score_suite(void) {
   tcase_add_loop_test(tests, tiny_gradients_are_right, 0, 2);
   tcase_add_test(tests, gradients_of_sinks_that_vanish_are_right);
   tcase_add_loop_test(tests, gradients_are_right, 0, FT_COUNT(backwards) + of_runs(RANDOM_SCORES));
+  tcase_add_loop_test(tests, four_roundings_in_a_row, 0, 2);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -3,6 +3,7 @@
 #ifndef GENERATOR_SCORE_REGISTRY_H
 #define GENERATOR_SCORE_REGISTRY_H
 
+#include "generator/request.h"
 #include "generator/score/cost.h"
 #include "generator/score/cuda_ranges.h"
 #include "generator/score/derive.h"
@@ -47,6 +48,13 @@ struct ft_known_score {
 /* Whether the score is largest near the query, and nothing hides keys there. */
 static inline bool ft_score_fades(const struct ft_known_score *known) {
   return known->has_score && !known->has_visible && known->exponent.fades;
+}
+
+/* Whether a backward may make dS of P times the slope, both rounded to the dtype: marks of what is
+ * dropped, and gradients of captured things, want P itself. known NULL: there is no score. */
+static inline bool ft_score_weighs_p(const struct ft_known_score *known,
+                                     const struct ft_request *request) {
+  return known != NULL && known->slope_varies && request->score_gradients == 0 && !request->dropout;
 }
 
 struct ft_score_registry {

@@ -147,6 +147,7 @@ struct pair {
   double difference, unit; /* Z o dP - delta, and what it could be if nothing cancelled */
   double normal, wobble;   /* the least P that counts, and what P is multiplied by, in p_size */
   float plain_ds, plain_p; /* rounded to the dtype */
+  float weighing;          /* what plain_ds is more if it is made of P times the slope, rounded */
   struct ft_score_gradient by_score;
 };
 
@@ -165,6 +166,17 @@ static double subnormal_weight(const struct ft_host_problem *problem, double wei
   if (problem->request.dtype != FT_FP16 || !problem->score || !problem->score->slope_varies)
     return 0;
   return fabs(weight) < smallest_normal ? ft_half_ulp(FT_FP16, weight) : 0;
+}
+
+/* dS of P, in the dtype, times the slope. Where this is beyond the dtype: as it is without. */
+static float weighed_ds(const struct ft_host_problem *problem, float p, float difference,
+                        float slope, float plain_ds) {
+  const enum ft_dtype dtype = problem->request.dtype;
+  if (ft_dtype_is_fp32(dtype) || !ft_score_weighs_p(problem->score, &problem->request))
+    return plain_ds;
+  const float weight = p == 0 ? 0 : ft_round_to_dtype(dtype, p * ft_round_to_dtype(dtype, slope));
+  const float ds = ft_round_to_dtype(dtype, weight * difference);
+  return isfinite(ds) ? ds : plain_ds;
 }
 
 /* The relative error that P may have, in the unit of ft_wobble. In fp32 a score function's own
@@ -246,23 +258,28 @@ static struct pair untied_pair(const struct ft_host_problem *problem, struct ft_
   const float rounded_p = ft_round_to_dtype(r->dtype, plain_p);
   /* A program of fp32 tensors keeps P in fp32: TF32 is what products take. */
   const float kept_p = r->dtype == FT_TF32 ? plain_p : rounded_p;
-  const float plain = kept_p * (plain_dp * (float)rescale - terms->plain_delta);
+  const float plain_difference = plain_dp * (float)rescale - terms->plain_delta;
+  const float plain = kept_p * plain_difference;
+  const float plain_ds = ft_round_to_dtype(r->dtype, plain * (float)of_plain.slope);
   const double exact = p * difference;
   const double p_size = fmax(p, normal) * wobble;
   const double size = p_size * unit;
-  return (struct pair){.ds = exact * scored.slope,
-                       .ds_size = fmax(size * fmax(fabs(scored.slope), LEAST_SLOPE), normal),
-                       .ds_subnormal =
-                           subnormal_weight(problem, p * scored.slope) * fabs(difference),
-                       .p = kept ? p : 0,
-                       .p_size = kept ? p_size : 0,
-                       .plain_ds = ft_round_to_dtype(r->dtype, plain * (float)of_plain.slope),
-                       .plain_p = kept ? rounded_p : 0,
-                       .difference = difference,
-                       .unit = unit,
-                       .normal = normal,
-                       .wobble = wobble,
-                       .by_score = {.exact = exact, .size = size, .plain = plain}};
+  return (struct pair){
+      .ds = exact * scored.slope,
+      .ds_size = fmax(size * fmax(fabs(scored.slope), LEAST_SLOPE), normal),
+      .ds_subnormal = subnormal_weight(problem, p * scored.slope) * fabs(difference),
+      .p = kept ? p : 0,
+      .p_size = kept ? p_size : 0,
+      .plain_ds = plain_ds,
+      .weighing =
+          weighed_ds(problem, rounded_p, plain_difference, (float)of_plain.slope, plain_ds) -
+          plain_ds,
+      .plain_p = kept ? rounded_p : 0,
+      .difference = difference,
+      .unit = unit,
+      .normal = normal,
+      .wobble = wobble,
+      .by_score = {.exact = exact, .size = size, .plain = plain}};
 }
 
 static struct pair pair_of(const struct ft_host_problem *problem, struct ft_scorer *scorer,
@@ -306,7 +323,7 @@ struct sums {
   double exact[FT_REFERENCE_DIM], squares[FT_REFERENCE_DIM];
   double subnormal[FT_REFERENCE_DIM]; /* squares, too */
   double ties[FT_REFERENCE_DIM];
-  float plain[FT_REFERENCE_DIM];
+  float plain[FT_REFERENCE_DIM], weighing[FT_REFERENCE_DIM];
 };
 
 /* dim is a multiple of 8. The lanes let the compiler use vector registers. */
@@ -320,6 +337,10 @@ static void add(struct sums *restrict sums, const float *restrict row,
       sums->plain[d + lane] += plain * rounded[d + lane];
     }
   }
+}
+
+static void add_weighing(struct sums *sums, const float *rounded, int dim, float weighing) {
+  for (int d = 0; weighing != 0 && d < dim; d++) sums->weighing[d] += weighing * rounded[d];
 }
 
 static void add_subnormal(struct sums *sums, const float *row, int dim, double size) {
@@ -339,7 +360,11 @@ static void finish(const struct sums *sums, enum ft_dtype dtype, int dim, double
   row->yardstick = row->subnormal = row->ties = 0;
   for (int d = 0; d < dim; d++) {
     row->exact[d] = sums->exact[d] * scale;
-    row->plain[d] = (double)ft_round_to_dtype(dtype, sums->plain[d] * (float)scale);
+    const float plain = sums->plain[d] * (float)scale, weighing = sums->weighing[d] * (float)scale;
+    const double without = (double)ft_round_to_dtype(dtype, plain);
+    const double with = (double)ft_round_to_dtype(dtype, plain + weighing);
+    const bool is_worse = fabs(with - row->exact[d]) > fabs(without - row->exact[d]);
+    row->plain[d] = is_worse ? with : without;
     row->yardstick = fmax(row->yardstick, sqrt(sums->squares[d]) * scale);
     row->subnormal = fmax(row->subnormal, sqrt(sums->subnormal[d]) * scale);
     row->ties = fmax(row->ties, sums->ties[d] * scale);
@@ -363,6 +388,7 @@ void ft_query_gradient(const struct ft_host_problem *problem, struct ft_scorer *
     const struct pair pair =
         pair_of(problem, scorer, own, &query, &key, j, ft_row_keeps(problem, row, j));
     add(&sums, key.first, key.rounded_first, r->head_dim, pair.ds, pair.ds_size, pair.plain_ds);
+    add_weighing(&sums, key.rounded_first, r->head_dim, pair.weighing);
     add_subnormal(&sums, key.first, r->head_dim, pair.ds_subnormal);
     add_ties(&sums, key.first, r->head_dim, pair.ds_ties);
   }
@@ -390,6 +416,7 @@ void ft_key_gradients(const struct ft_host_problem *problem, struct ft_scorer *s
                                        key_row.i, ft_row_keeps(problem, row, key_row.i));
       add(&sums_k, query.first, query.rounded_first, r->head_dim, pair.ds, pair.ds_size,
           pair.plain_ds);
+      add_weighing(&sums_k, query.rounded_first, r->head_dim, pair.weighing);
       add_subnormal(&sums_k, query.first, r->head_dim, pair.ds_subnormal);
       add_ties(&sums_k, query.first, r->head_dim, pair.ds_ties);
       add_ties(&sums_v, query.second, r->head_dim_v, pair.p_ties);

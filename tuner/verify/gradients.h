@@ -15,12 +15,18 @@
  * the difference. P and dS that are smaller than a normal number of the dtype count as one. Of
  * fp32, where P is not rounded to fewer bits than S has, large scores make it larger.
  *
- * The plain computation has the slope of a score in fp32. A program of tensors of the dtype rounds
- * on the way from P to dS = P (Z o dP - delta) slope once more: P times the slope, or P (Z o dP -
- * delta) times each term of the slope. Where what is rounded is a normal number, that is another
- * rounding of a relative size. In fp16 P times the slope may be subnormal although P and dS
- * are normal numbers. Its rounding then errs by up to 2^-25, and dS by up to 2^-25 |Z o dP -
- * delta|. What that makes of a row of the gradient is its `subnormal`.
+ * The plain computation has the slope of a score in fp32. Kernels that make dS of P times the slope
+ * (ft_score_weighs_p) round the slope and the product, too: four roundings in a row, where the
+ * plain computation has two. In a row of the gradient that is one query's or key's nearly alone,
+ * they do not average out. There the plain computation is made with these roundings, too, and of
+ * its two results each element has the one that is further off.
+ *
+ * A program of tensors of the dtype rounds on the way from P to dS = P (Z o dP - delta) slope once
+ * more: P times the slope, or P (Z o dP - delta) times each term of the slope. Where what is
+ * rounded is a normal number, that is another rounding of a relative size. In fp16 P times the
+ * slope may be subnormal although P and dS are normal numbers. Its rounding then errs by up to
+ * 2^-25, and dS by up to 2^-25 |Z o dP - delta|. What that makes of a row of the gradient is its
+ * `subnormal`.
  *
  * Where a score function compares what is equal but for the rounding of fp32, the derivative of
  * min, max, abs or a choice may as well be that of the other side, and P that of the other value
@@ -59,8 +65,9 @@ struct ft_query_terms {
 /* Terms [batch, heads_q, seq] from the problem's O, LSE, dO, dLSE; to be freed by the caller. */
 int ft_query_terms_make(struct ft_query_terms **terms, const struct ft_host_problem *problem);
 
-/* One row of a gradient, exact and plain; its yardstick and, as a root of a sum of squares, too,
- * what it may lose by subnormal weights; how far ties may move it: the largest of its columns. */
+/* One row of a gradient, exact and plain (the less exact way of the two); its yardstick and, as a
+ * root of a sum of squares, too, what it may lose by subnormal weights; how far ties may move it:
+ * the largest of its columns. */
 struct ft_gradient_row {
   double exact[256], plain[256];
   double yardstick, subnormal, ties;
