@@ -232,17 +232,19 @@ START_TEST(the_file_never_outgrows_the_cap) {
         open_store_with(&fixture, (struct ft_store_options){.kernel_bytes_cap = cap});
     char path[256];
     snprintf(path, sizeof path, "%s", ft_store_kernels_path(store));
-    int64_t kept = 0;
+    int64_t most = 0;
     for (int i = 0; i < 60; i++) {
       struct ft_kernel kernel = make_kernel(&fixture.dice, sizes[dice_below(&fixture.dice, 4)]);
       assert_ok(ft_store_kernel_put(store, &kernel));
       assert_has(&fixture, store, &kernel); /* the newest stays */
       ft_kernel_free(&kernel);
-      kept = number_of(path, "SELECT (page_count - freelist_count) * page_size FROM "
-                             "pragma_page_count, pragma_freelist_count, pragma_page_size");
+      const int64_t kept =
+          number_of(path, "SELECT (page_count - freelist_count) * page_size FROM "
+                          "pragma_page_count, pragma_freelist_count, pragma_page_size");
       ck_assert_int_le(kept, cap);
+      most = kept > most ? kept : most;
     }
-    ck_assert_int_gt(kept, cap / 2);
+    ck_assert_int_gt(most, cap / 4 * 3); /* a large one may have to make room for itself at last */
     ft_store_close(store);
     ck_assert_int_le(file_bytes(path), cap);
   }
