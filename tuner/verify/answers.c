@@ -26,7 +26,10 @@
  * computation, in IEEE fp32, does neither. One key lost among 20 000 still shows, as 5e-5.
  * Of e4m3 they cut each product off 13 bits below the largest number of a sum of 33: scores err by
  * some 2^-13 of what their products are without signs, which is at most scale |q| |k|. The floor
- * has twice that of the row's longest key besides. */
+ * has twice that of the row's longest key besides.
+ * Kernels take the largest score of the steps before from each score. That difference is rounded to
+ * fp32. It may be as large as the row's largest score less that of another step: 2^-24 of that is
+ * allowed besides. */
 
 #include "tuner/verify/answers.h"
 
@@ -60,7 +63,7 @@ struct ft_answers {
   double *o;                           /* [row][dim] */
   double *lse;                         /* [row] */
   double *largest;                     /* [row]: max |o| */
-  double *score_bound;                 /* [row]: as of the scratch */
+  double *lse_besides;                 /* [row]: error of LSE that is allowed besides */
   double *besides;                     /* [row]: relative error of O that is allowed besides */
   double *ties_o, *ties_lse;           /* [row]: how far a score's ties may move them */
   double *plain_square, *plain_spread; /* [row]: squared error, mean; the largest less it */
@@ -76,7 +79,7 @@ void ft_answers_free(struct ft_answers *answers) {
   free(answers->o);
   free(answers->lse);
   free(answers->largest);
-  free(answers->score_bound);
+  free(answers->lse_besides);
   free(answers->besides);
   free(answers->ties_o);
   free(answers->ties_lse);
@@ -99,7 +102,7 @@ static struct ft_answers *allocate(const struct ft_request *request, int row_cou
   answers->o = calloc(rows * (size_t)request->head_dim_v, sizeof(double));
   answers->lse = calloc(rows, sizeof(double));
   answers->largest = calloc(rows, sizeof(double));
-  answers->score_bound = calloc(rows, sizeof(double));
+  answers->lse_besides = calloc(rows, sizeof(double));
   answers->besides = calloc(rows, sizeof(double));
   answers->ties_o = calloc(rows, sizeof(double));
   answers->ties_lse = calloc(rows, sizeof(double));
@@ -107,7 +110,7 @@ static struct ft_answers *allocate(const struct ft_request *request, int row_cou
   answers->plain_spread = calloc(rows, sizeof(double));
   answers->plain_element = calloc(rows, sizeof(double));
   answers->plain_lse = calloc(rows, sizeof(double));
-  if (answers->rows && answers->o && answers->lse && answers->largest && answers->score_bound &&
+  if (answers->rows && answers->o && answers->lse && answers->largest && answers->lse_besides &&
       answers->besides && answers->ties_o && answers->ties_lse && answers->plain_square &&
       answers->plain_spread && answers->plain_element && answers->plain_lse) {
     return answers;
@@ -171,7 +174,7 @@ static void answer_row(struct work *work, struct ft_row_scratch *scratch, int in
   answers->plain_square[index] = sum / places;
   answers->plain_spread[index] = largest - sum / places;
   answers->largest[index] = largest_of(o, answers->dim);
-  answers->score_bound[index] = scratch->score_bound;
+  answers->lse_besides[index] = 0x1p-12 * scratch->score_bound + 0x1p-24 * scratch->spread;
   answers->besides[index] = besides_of(work->problem, scratch);
   answers->plain_lse[index] = count > 0 ? fabs(plain_lse - answers->lse[index]) : 0;
 }
@@ -278,7 +281,7 @@ static void judge_lse(const struct ft_answers *answers, int index, double lse,
     return;
   }
   verdict->lse_error = fabs(lse - should);
-  const double floor = 1e-5 + 2e-6 * fabs(should) + 0x1p-12 * answers->score_bound[index];
+  const double floor = 1e-5 + 2e-6 * fabs(should) + answers->lse_besides[index];
   verdict->lse_allowed = 2 * answers->lse_error + floor + answers->ties_lse[index];
   verdict->lse_ratio =
       isfinite(verdict->lse_error) ? verdict->lse_error / verdict->lse_allowed : INFINITY;

@@ -168,6 +168,21 @@ bool ft_row_keeps(const struct ft_host_problem *problem, struct ft_row row, int6
                                             row.head, row.i, j, threshold);
 }
 
+/* How far the row's largest score is above the largest of any GROUP keys: no step of a kernel has
+ * fewer. */
+static double spread_of(const struct ft_row_scratch *scratch, int64_t count) {
+  enum { GROUP = 16 };
+  double high = -HUGE_VAL, low = HUGE_VAL, of_group = -HUGE_VAL;
+  for (int64_t n = 0; n < count; n++) {
+    if (isfinite(scratch->exact[n])) of_group = fmax(of_group, scratch->exact[n]);
+    if (n + 1 < count && scratch->keys[n + 1] / GROUP == scratch->keys[n] / GROUP) continue;
+    high = fmax(high, of_group);
+    if (isfinite(of_group)) low = fmin(low, of_group);
+    of_group = -HUGE_VAL;
+  }
+  return high > low ? high - low : 0;
+}
+
 int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
                       struct ft_row_scratch *scratch) {
   const struct ft_request *request = &problem->request;
@@ -219,6 +234,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   scratch->score_bound = request->dtype == FT_E4M3 ? scale_q * length_of(q, dim) * longest : 0;
   scratch->largest_score = largest;
   scratch->rounding = rounding;
+  scratch->spread = spread_of(scratch, count);
   return count;
 }
 

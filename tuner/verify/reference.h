@@ -42,6 +42,7 @@ struct ft_row_scratch {
   unsigned char *kept; /* by dropout */
   double score_bound; /* of e4m3: scale |q| |k| of the longest key, what no score exceeds; else 0 */
   double largest_score; /* scale |q . k|, of the finite ones */
+  double spread;        /* of the finite scores the largest, less the largest of any 16 keys */
   double rounding; /* of fp32: what a score function's score errs by, as it is computed; else 0 */
   float place;     /* what ft_row_plain multiplies P by before it is rounded; 1 at first */
   struct ft_scorer scorer;
