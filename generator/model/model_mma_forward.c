@@ -27,8 +27,6 @@ enum {
 /* mma.sync in a loop with anything else reaches this share of its rate alone. */
 static const double MMA_SHARE = 1 / 1.3;
 
-static const double MERGE_SHARE = 0.8; /* of the merge's time by the division of the keys */
-
 /* Cycles of one step of one block, by resource. */
 struct step {
   double mma, exp, issue, smem, l2, fixed;
@@ -207,7 +205,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   /* Nothing hides Q of the first wave, nor O of the last one. */
   const double exposed_us = ft_rows_us(request, arch) / fmax(1, prediction.waves);
   const double us = cycles / ft_cycles_per_us(arch) + exposed_us;
-  prediction.us = fmax(us, prediction.dram_us) + MERGE_SHARE * divided.merge_us;
+  prediction.us = fmax(us, prediction.dram_us) + divided.merge_us;
   return prediction;
 }
 

@@ -56,7 +56,6 @@ static const double DIRECT_STORE = 3;     /* of a column of O from registers */
 static const double MULTICAST_TILE = 800; /* the two blocks wait for each other */
 static const double BEGIN = 4500;         /* of a block: barriers, tensor maps */
 static const double SKIPPED_STEP = 0.25;  /* of a step, to a warpgroup that skips it */
-static const double MERGE_SHARE = 0.8;    /* of the merge's time by the division of the keys */
 static const double RAGGED_TILES =
     1.6; /* tiles that some block takes above the mean, longest first */
 static const double EVENED_TILES = 0.3; /* the same, after balanced pairs */
@@ -351,7 +350,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double cycles = ft_cycles_of_uneven(request, busiest, longest);
   const double us = (cycles + (k->split_keys > 1 ? 0 : BEGIN)) / cycles_per_us;
   prediction.us = fmax(us * factor_of_choices(request, k, &budget, step.all), prediction.dram_us) +
-                  MERGE_SHARE * tiles.merge_us + (k->skip_far ? norms_us(request, arch) : 0);
+                  tiles.merge_us + (k->skip_far ? norms_us(request, arch) : 0);
   return prediction;
 }
 
