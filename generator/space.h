@@ -36,11 +36,11 @@ bool ft_space_next(struct ft_space *space, struct ft_config *config);
 bool ft_space_next_any(struct ft_space *space, struct ft_config *config,
                        const struct ft_rule **broken);
 
-/* In place of a walk: of the raw products, how many configs each rule rejects; afterwards the space
- * has the numbers of all and of the legal ones. A config counts for the first rule by which one of
- * its values is illegal whatever the other knobs are; if there is none, for the first that it
- * breaks. So whole parts of a product are counted at once, where a raw walk takes each config. take
- * may be called for a rule more than once. */
+/* In place of a walk: tells `take` how many configs of the raw products each rule rejects, a rule
+ * perhaps several times. Afterwards the space has the number of all configs and of the legal ones.
+ * Some values of a knob are illegal by one rule whatever the other knobs are. All configs with such
+ * a value are counted at once, for the first such rule. Each other config is looked at, and counts
+ * for the first rule that it breaks. */
 typedef void ft_take_rejected(void *payload, const struct ft_rule *rule, long configs);
 void ft_space_count(struct ft_space *space, ft_take_rejected *take, void *payload);
 

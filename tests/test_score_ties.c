@@ -1,7 +1,7 @@
 /* test_score_ties.c: ties are comparisons of a score function whose operands differ by less than
  * fp32 rounds.
- * in -> out: expressions -> which ties are found; results of problems in which a comparison has
- * gone the other way -> accepted where it is a tie, else rejected. */
+ * in -> out: expressions -> which ties are found; results of problems, computed with one
+ * comparison decided the other way -> right where that comparison is a tie, else wrong. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>

@@ -105,7 +105,7 @@ START_TEST(default_comes_first_then_all_that_is_legal) {
     ck_assert_int_eq(fine, legal.count);
     ck_assert_int_eq(any, product_of_families(&request, &arch));
 
-    /* Counted, each config of the product is legal or some rule's. */
+    /* ft_space_count: each config of the product is legal, or one rule rejects it. */
     long rejected = 0;
     ck_assert_int_eq(ft_space_open(&space, &request, &arch), FT_OK);
     ft_space_count(&space, add_rejected, &rejected);

@@ -266,10 +266,11 @@ static bool is_of_long_walks(const struct ft_request *request, const struct ft_c
          !request->dropout && !request->window && knobs_of->split_keys <= 1 && knobs_of->pack_gqa;
 }
 
-/* Very many short walks from pages, one query each: blocks that take whole ones end at about the
- * same time, whatever the lengths that only the device knows. On an H200 they were 2 to 5 % faster
- * than wgmma's equal shares of all steps, with 1024 keys more. Where a page holds no step of 64
- * keys it takes more of them. */
+/* One query a sequence, K and V in pages, and very many short walks. A block takes whole walks.
+ * With so many, blocks end at about the same time whatever the sequences' lengths are, which the
+ * device alone knows. On an H200 this was 2 to 5 % faster than wgmma's equal shares of all steps at
+ * 2048 keys, and more at 1024. Pages smaller than a step of 64 keys need more walks for it to pay.
+ */
 static bool take_many_walks(const struct ft_request *request, const struct ft_arch *arch,
                             struct ft_config *config) {
   enum { COLUMNS = 128, SHORT = 2048, MANY = 7, MANY_FROM_SMALL_PAGES = 15 };
@@ -297,7 +298,7 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
   const bool alone =
       cached || small_pages || ft_dtype_is_fp32(request->dtype) || arch->sm != WITH_WGMMA;
   const bool pages_of_wgmma = request->pages > 0 && !alone;
-  *us = 0; /* measured to be the least */
+  *us = 0; /* of many walks: measured to be the least; else replaced below */
   if (pages_of_wgmma && take_many_walks(request, arch, config)) return true;
   if (pages_of_wgmma && !clusters_may_serve_pages(request))
     return take_whole_pages(request, arch, config, us);

@@ -266,7 +266,7 @@ static double most_tiles(const struct ft_request *request, const struct ft_arch 
   if (alike) return ceil(all / sms);
   const double even = all / sms + (k->lpt || k->split_keys ? RAGGED_TILES : EVENED_TILES);
   if (request->mask_rows > 0 || k->split_keys) return even;
-  /* Some block takes this many whole tiles, and none is shorter than the shortest. */
+  /* Some block takes the mean number of tiles, rounded up, and no tile is below the shortest. */
   return fmax(even, ceil(all / sms) * tiles->walk.shortest / tiles->walk.mean);
 }
 

@@ -147,7 +147,7 @@ struct pair {
   double difference, unit; /* Z o dP - delta, and what it could be if nothing cancelled */
   double normal, wobble;   /* the least P that counts, and what P is multiplied by, in p_size */
   float plain_ds, plain_p; /* rounded to the dtype */
-  float weighing;          /* what plain_ds is more if it is made of P times the slope, rounded */
+  float weighing;          /* plain_ds with four roundings (gradients.h), less plain_ds */
   struct ft_score_gradient by_score;
 };
 

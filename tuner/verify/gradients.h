@@ -16,10 +16,10 @@
  * fp32, where P is not rounded to fewer bits than S has, large scores make it larger.
  *
  * The plain computation has the slope of a score in fp32. Kernels that make dS of P times the slope
- * (ft_score_weighs_p) round the slope and the product, too: four roundings in a row, where the
- * plain computation has two. In a row of the gradient that is one query's or key's nearly alone,
- * they do not average out. There the plain computation is made with these roundings, too, and of
- * its two results each element has the one that is further off.
+ * (ft_score_weighs_p) also round the slope, and the product. So they round four times in a row, and
+ * the plain computation twice. Where one query or key is nearly all of a row of the gradient, these
+ * errors do not average out. So for such requests the plain computation is done both ways, with two
+ * roundings and with four. Each element has the worse of its two errors.
  *
  * A program of tensors of the dtype rounds on the way from P to dS = P (Z o dP - delta) slope once
  * more: P times the slope, or P (Z o dP - delta) times each term of the slope. Where what is
