@@ -49,11 +49,14 @@ function(make_shipped_layer)
 endfunction()
 set(runtime_made ${PROJECT_BINARY_DIR}/ft_emulator_files.c ${PROJECT_BINARY_DIR}/ft_shipped.c)
 
-# For generator/model/fit/fit.py and record_many.py, and bench/tune_quality.py.
+# For generator/model/fit/fit.py, record.py and record_many.py, and bench/tune_quality.py. Tests read trials, too.
 function(add_fit_programs)
-  add_executable(dump_features tuner/cli/fit/dump_features.c)
+  file(GLOB trials_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tuner/cli/fit/trials_*.c)
+  add_library(fit_trials OBJECT ${trials_sources})
+  target_link_libraries(fit_trials PRIVATE fatune_flags)
   file(GLOB many_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tuner/cli/fit/many_*.c)
-  add_executable(record_many tuner/cli/fit/record_many.c ${many_sources})
+  add_executable(dump_features tuner/cli/fit/dump_features.c $<TARGET_OBJECTS:fit_trials>)
+  add_executable(record_many tuner/cli/fit/record_many.c ${many_sources} $<TARGET_OBJECTS:fit_trials>)
   target_link_libraries(dump_features PRIVATE fatune_flags fatune_static)
   target_link_libraries(record_many PRIVATE fatune_flags fatune_static)
 endfunction()

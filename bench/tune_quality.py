@@ -67,21 +67,6 @@ def make_list(options, kind):
     return path
 
 
-def fields(row):
-    """The words of a trial that are wanted here."""
-    def word(name):
-        return row.split(f" {name}=")[1].split()[0] if f" {name}=" in row else None
-    return {"config": row.split('config="')[1].split('"')[0], "outcome": word("outcome"), "clock": word("sm_clock_mhz"),
-            "us": float(word("median_us") or "nan"), "error": float(word("error_ratio") or "nan")}
-
-
-def rows_of(path, request):
-    """Trials of a request in a file; the request as trials print it has its pass."""
-    text = request if request.split()[0] in ("forward", "backward") else f"forward {request}"
-    with open(path, encoding="utf-8") as file:
-        return [fields(row) for row in file if f' request="{text}"' in row]
-
-
 def replayed(options, path, request):
     """What the search finds over these times."""
     done = subprocess.run([record_many.program(options.build), "replay", options.gpu, str(path), str(options.jobs), "-"], input=request + "\n",
@@ -97,14 +82,14 @@ def finals(options, kind, request, found, rows):
     names = list(dict.fromkeys([default, found["config"], *(config for _, config in timed[:options.finalists])]))
     path, out = options.work / "finals.list", options.work / f"{kind}.finals"
     path.write_text(f"R {request}\n" + "".join(f"C {config}\n" for config in names), encoding="utf-8")
-    before = len(rows_of(out, request)) if out.exists() else 0
-    record_many.run_list(options.build, path, out, options.work / kind, finalists=len(names))
-    return [row for row in rows_of(out, request)[before:] if row["outcome"] in ("ok", "wrong")]
+    before = len(record_many.trials_of(options.build, out, request)) if out.exists() else 0
+    record_many.run_list(options.build, path, out, options.work / kind, f"tune_quality.py, finals of {kind}", finalists=len(names))
+    return [row for row in record_many.trials_of(options.build, out, request)[before:] if row["outcome"] in ("ok", "wrong")]
 
 
 def judge(options, kind, request, legal):
     """One row of the result; None where the GPU was not reached."""
-    rows = rows_of(options.work / f"{kind}.trials", request)
+    rows = record_many.trials_of(options.build, options.work / f"{kind}.trials", request)
     if not rows:
         return None
     found = replayed(options, options.work / f"{kind}.trials", request)
@@ -132,7 +117,7 @@ def measure(options):
         if left < 1:
             break
         if not options.again:
-            code, said = record_many.run_list(options.build, path, trials, options.work / kind, seconds=left)
+            code, said = record_many.run_list(options.build, path, trials, options.work / kind, f"tune_quality.py, {kind}", seconds=left)
             print(f"{kind}: {'; '.join(said)}, exit code {code}", flush=True)
         results += [judge(options, kind, request, legal[request]) for request in KINDS[kind]]
     results = [result for result in results if result]

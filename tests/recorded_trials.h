@@ -1,51 +1,55 @@
 /* recorded_trials.h: the trials that the fit was made from, for tests.
- * in -> out: generator/model/fit/nvidia-h200.trials -> those that ran, with their times. */
+ * in -> out: generator/model/fit/nvidia-h200.trials -> those that ran, those of a run and a request
+ * side by side. */
 #ifndef TESTS_RECORDED_TRIALS_H
 #define TESTS_RECORDED_TRIALS_H
 
 #include <check.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "cache/trial.h"
-#include "generator/model/rates.h"
 #include "generator/status.h"
+#include "tuner/cli/fit/trials_file.h"
 
-enum { RECORDED_MOST = 40000 };
-
-/* Trials of one section were measured in one run. us: at the speed of the GPU that is modelled. */
+/* count: of rows that ran, whose requests and configs this version knows. */
 struct recorded {
-  int section;
-  struct ft_trial trial;
-  double us;
+  struct ft_trials trials;
+  const struct ft_trials_row **rows;
+  int count;
 };
 
-/* *list is to be freed by the caller. */
-static inline int read_recorded(struct recorded **list, const struct ft_arch *arch) {
-  int count = 0, section = 0;
-  char *line = NULL;
-  size_t room = 0;
-  FILE *const file = fopen(FATUNE_SOURCE_DIR "/generator/model/fit/nvidia-h200.trials", "re");
-  struct recorded *const made = calloc(RECORDED_MOST, sizeof *made);
-  ck_assert_ptr_nonnull(file);
-  ck_assert_ptr_nonnull(made);
-  while (getline(&line, &room, file) >= 0) {
-    struct recorded *const it = &made[count];
-    ck_assert_int_lt(count, RECORDED_MOST);
-    line[strcspn(line, "\n")] = '\0';
-    section += line[0] == '#';
-    if (line[0] == '#' || ft_trial_parse(&it->trial, line) != FT_OK ||
-        !ft_outcome_ran(it->trial.outcome) || !(it->trial.median_us > 0))
-      continue;
-    it->section = section;
-    it->us = ft_trial_us_at(&it->trial, ft_cycles_per_us(arch));
-    count++;
-  }
-  fclose(file);
-  free(line);
-  *list = made;
-  return count;
+static inline int by_run_and_request(const void *a, const void *b) {
+  const struct ft_trials_row *const x = *(const struct ft_trials_row *const *)a;
+  const struct ft_trials_row *const y = *(const struct ft_trials_row *const *)b;
+  if (x->run != y->run) return x->run < y->run ? -1 : 1;
+  if (x->request != y->request) return x->request < y->request ? -1 : 1;
+  return x < y ? -1 : x > y;
+}
+
+static inline void read_recorded(struct recorded *recorded) {
+  static const char path[] = FATUNE_SOURCE_DIR "/generator/model/fit/nvidia-h200.trials";
+  struct ft_trials *const trials = &recorded->trials;
+  ck_assert_msg(ft_trials_read(trials, path) == FT_OK, "%s", ft_detail());
+  recorded->rows = calloc((size_t)trials->row_count + 1, sizeof *recorded->rows);
+  recorded->count = 0;
+  ck_assert_ptr_nonnull(recorded->rows);
+  for (int n = 0; n < trials->row_count; n++)
+    if (ft_trials_ran(trials, &trials->rows[n]))
+      recorded->rows[recorded->count++] = &trials->rows[n];
+  qsort(recorded->rows, (size_t)recorded->count, sizeof *recorded->rows, by_run_and_request);
+}
+
+/* Behind the last row of the run and the request that the row `at` is of. */
+static inline int end_of_group(const struct recorded *recorded, int at) {
+  const struct ft_trials_row *const first = recorded->rows[at];
+  while (at < recorded->count && recorded->rows[at]->run == first->run &&
+         recorded->rows[at]->request == first->request)
+    at++;
+  return at;
+}
+
+static inline void free_recorded(struct recorded *recorded) {
+  free(recorded->rows);
+  ft_trials_free(&recorded->trials);
 }
 
 #endif

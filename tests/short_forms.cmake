@@ -7,7 +7,7 @@ if(FATUNE_SANITIZE OR FATUNE_COVERAGE)
 endif()
 
 function(add_tests_again name kind option)
-  set(objects $<TARGET_OBJECTS:suites> $<TARGET_OBJECTS:cli>)
+  set(objects $<TARGET_OBJECTS:suites> $<TARGET_OBJECTS:cli> $<TARGET_OBJECTS:fit_trials>)
   foreach(layer generator cache runtime tuner)
     if(TARGET ${layer}_${kind})
       list(APPEND objects $<TARGET_OBJECTS:${layer}_${kind}>)

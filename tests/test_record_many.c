@@ -4,8 +4,8 @@
 #include "tests/run_program.h"
 #include "tests/suites.h"
 
-#include "cache/trial.h"
 #include "generator/status.h"
+#include "tuner/cli/fit/trials_file.h"
 
 /* Requests of two kinds; the last is none. */
 static const char requests[] = "bf16 d64 hq4 nq256 causal\n"
@@ -61,6 +61,15 @@ static int count_lines(const char *text, const char *beginning) {
   return count;
 }
 
+/* To be freed by the caller. */
+static struct ft_trials read_trials(void) {
+  char path[128];
+  struct ft_trials trials;
+  snprintf(path, sizeof path, "%s/trials", folder);
+  ck_assert_msg(ft_trials_read(&trials, path) == FT_OK, "%s", ft_detail());
+  return trials;
+}
+
 START_TEST(configs_are_listed_default_first) {
   static char list[65536];
   make_list(5);
@@ -75,7 +84,6 @@ START_TEST(configs_are_listed_default_first) {
 END_TEST
 
 START_TEST(kernels_are_compiled_once_and_timed) {
-  static char trials[1 << 18];
   make_list(4);
   expect_in_folder("compile h200 %/list 2 100", 0);
   expect_output("12 kernels of 12 items, 12 compiled now, 0 failed");
@@ -83,45 +91,63 @@ START_TEST(kernels_are_compiled_once_and_timed) {
   expect_output("12 kernels of 12 items, 0 compiled now");
   expect_in_folder("run %/list %/trials 0 100 0", 0);
   expect_output("3 requests, 12 timed, 0 without a kernel");
-  read_file("trials", trials, sizeof trials);
-  int count = 0;
-  char *rest = NULL;
-  for (char *line = strtok_r(trials, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-    struct ft_trial trial;
-    ck_assert_msg(ft_trial_parse(&trial, line) == FT_OK, "%s: %s", ft_detail(), line);
-    ck_assert_int_eq(trial.outcome, FT_OUTCOME_SCREENED);
-    ck_assert_double_gt(trial.median_us, 0);
-    ck_assert_int_eq(trial.is_default, count % 4 == 0);
-    count++;
+  struct ft_trials trials = read_trials();
+  ck_assert_int_eq(trials.row_count, 12);
+  for (int n = 0; n < trials.row_count; n++) {
+    const struct ft_trials_row *const row = &trials.rows[n];
+    ck_assert_int_eq(row->outcome, FT_OUTCOME_SCREENED);
+    ck_assert_double_gt(row->median_us, 0);
+    ck_assert_int_gt(row->sm_clock_mhz, 0);
+    ck_assert_int_eq(row->is_default, n % 4 == 0);
+    ck_assert(ft_trials_ran(&trials, row));
   }
-  ck_assert_int_eq(count, 12);
+  ck_assert_str_eq(trials.requests[2].text, "forward bf16 d64 nq1 nk512 pages=16");
+  ck_assert_str_eq(trials.heads[0].what, "record_many");
+  ck_assert_str_eq(trials.heads[0].policy, "events-warm/3");
+  ck_assert_uint_eq(strlen(trials.heads[0].date), strlen("2026-11-28"));
+  ck_assert(trials.heads[0].driver[0] != '\0' && trials.heads[0].nvrtc[0] != '\0');
+  ck_assert_int_eq(trials.run_count, 1);
+  ft_trials_free(&trials);
 }
 END_TEST
 
 START_TEST(a_run_goes_on_where_another_stopped) {
   make_list(2);
   expect_in_folder("compile h200 %/list 2 100", 0);
-  expect_in_folder("run %/list %/trials 0 100 2", 0);
+  expect_in_folder("run %/list %/trials 0 100 2 'a first run'", 0);
   expect_output("1 requests, 2 timed");
   expect_output("\n3\n");
-  expect_in_folder("run %/list %/trials 0 -1 1", 0);
+  expect_in_folder("run %/list %/trials 0 -1 1 'a first run'", 0);
   expect_output("0 requests, 0 timed");
   expect_output("\n1\n");
+  expect_in_folder("run %/list %/trials 0 100 1 'a first run'", 0);
+  expect_in_folder("run %/list %/trials 0 100 2 'a second run'", 0);
+  struct ft_trials trials = read_trials();
+  ck_assert_int_eq(trials.row_count, 8);
+  ck_assert_int_eq(trials.run_count, 2);
+  for (int n = 0; n < trials.row_count; n++) ck_assert_int_eq(trials.rows[n].run, n < 6 ? 1 : 2);
+  ft_trials_free(&trials);
 }
 END_TEST
 
 /* What the fake GPU computes is wrong, and said to be. */
 START_TEST(finals_are_verified) {
-  static char trials[1 << 18];
   write_file("requests", "bf16 d64 hq4 nq256 causal\n");
   expect_in_folder("configs h200 4 %/requests", 0);
   write_file("list", output);
   expect_in_folder("compile h200 %/list 2 100", 0);
   expect_in_folder("run %/list %/trials 1 100 0", 0);
   expect_output("0 failed, 3 wrong");
-  read_file("trials", trials, sizeof trials);
-  ck_assert_int_eq(count_lines(trials, "bucket="), 7);
-  ck_assert_ptr_nonnull(strstr(trials, " outcome=wrong "));
+  struct ft_trials trials = read_trials();
+  ck_assert_int_eq(trials.row_count, 7);
+  for (int n = 4; n < 7; n++) {
+    ck_assert_int_eq(trials.rows[n].outcome, FT_OUTCOME_WRONG);
+    ck_assert_ptr_nonnull(trials.rows[n].reason);
+  }
+  ft_trials_free(&trials);
+  expect_in_folder("show %/trials %/requests", 0);
+  ck_assert_int_eq(count_lines(output, "forward bf16 d64 hq4 nq256 causal\twrong\t"), 3);
+  ck_assert_int_eq(count_lines(output, "forward bf16 d64 hq4 nq256 causal\tscreened\t"), 4);
 }
 END_TEST
 
@@ -152,15 +178,14 @@ START_TEST(a_bad_list_is_named_with_its_line) {
 }
 END_TEST
 
-/* A search over times that were recorded finds the fastest of those that it tries. */
-START_TEST(recorded_times_are_searched) {
-  static char list[1 << 18], line[8192], all[1 << 18];
-  write_file("requests", "bf16 d64 hq4 nq256 causal\n");
-  expect_in_folder("configs h200 12 %/requests", 0);
-  write_file("list", output);
-  read_file("list", list, sizeof list);
+/* Trials as `fatune cache export` writes them, one of each config of the list: 100 us and more, 50
+ * of the eighth, which is returned. */
+static char *write_exported(void) {
+  static char list[1 << 18], line[8192], all[1 << 18], fastest[1024];
   int count = 0;
-  char *rest = NULL, fastest[1024] = "";
+  char *rest = NULL;
+  read_file("list", list, sizeof list);
+  strcpy(all, "# Run: recorded before\n");
   for (char *at = strtok_r(list, "\n", &rest); at; at = strtok_r(NULL, "\n", &rest)) {
     if (at[0] != 'C') continue;
     at[strcspn(at, "\t")] = '\0';
@@ -174,10 +199,45 @@ START_TEST(recorded_times_are_searched) {
     strcat(all, line);
     count++;
   }
-  write_file("trials", all);
+  write_file("exported", all);
+  return fastest;
+}
+
+/* A search over times that were recorded finds the fastest of those that it tries. */
+START_TEST(recorded_times_are_searched) {
+  write_file("requests", "bf16 d64 hq4 nq256 causal\n");
+  expect_in_folder("configs h200 12 %/requests", 0);
+  write_file("list", output);
+  const char *const fastest = write_exported();
+  expect_in_folder("pack %/exported %/trials", 0);
+  expect_output("12 trials");
   expect_in_folder("replay h200 %/trials 2 %/requests", 0);
   expect_output("\t100.0000\t50.0000\t");
   expect_output(fastest);
+}
+END_TEST
+
+START_TEST(exported_trials_are_packed) {
+  make_list(4);
+  write_exported();
+  expect_in_folder("pack %/exported %/trials", 0);
+  expect_in_folder("pack %/exported %/trials",
+                   0); /* of one run by its words, but told to be another */
+  struct ft_trials trials = read_trials();
+  ck_assert_int_eq(trials.row_count, 24);
+  ck_assert_int_eq(trials.run_count, 2);
+  ck_assert_str_eq(trials.heads[1].what, "recorded before");
+  ck_assert_str_eq(trials.heads[1].date, "1970-01-01");
+  ft_trials_free(&trials);
+  write_file("exported", "bucket=x\n");
+  expect_in_folder("pack %/exported %/trials", 2);
+  expect_message("exported, line 1: ");
+  expect_in_folder("pack %/nothing %/trials", 2);
+  expect_message("cannot be read");
+  expect_in_folder("pack %/exported %/exported", 2);
+  expect_message("`record_many pack`");
+  expect_in_folder("show %/exported %/requests", 2);
+  expect_message("exported, line 1: ");
 }
 END_TEST
 
@@ -211,6 +271,7 @@ Suite *make_record_many_suite(void) {
   tcase_add_test(tests, kernels_that_are_not_there_are_not_compiled);
   tcase_add_test(tests, a_bad_list_is_named_with_its_line);
   tcase_add_test(tests, recorded_times_are_searched);
+  tcase_add_test(tests, exported_trials_are_packed);
   tcase_add_test(tests, kinds_of_requests_are_drawn);
   suite_add_tcase(suite, tests);
   return suite;

@@ -1,6 +1,6 @@
 """record.py: records trials for fit.py on the GPU in this machine.
 
-in -> out: requests, one a line -> a section of trials as text, at the end of OUT.
+in -> out: requests, one a line -> a run's trials at the end of OUT, by the build's record_many.
 
     python3 generator/model/fit/record.py --shapes generator/model/fit/record.shapes --out generator/model/fit/nvidia-h200.trials
 
@@ -31,15 +31,15 @@ def read_shapes(path):
 
 
 def recorded(path):
-    """Requests of the sections that this script has written."""
+    """Requests of the runs that this script has recorded."""
     found, ours = set(), False
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             for line in file:
-                if line.startswith("#"):
-                    ours = line.startswith("# Run: record.py")
-                elif ours:
-                    found.update(re.findall(r'\brequest="([^"]*)"', line))
+                if line.startswith("run "):
+                    ours = line.startswith('run what="record.py')
+                elif ours and line.startswith("request "):
+                    found.add(line[len("request "):].rstrip("\n"))
     return found
 
 
@@ -67,33 +67,38 @@ def record(options, request):
         return rows_of(cache)
 
 
+def pack(options, rows, what):
+    """Puts trials behind those in the file: of its last run, if that was this one."""
+    subprocess.run([options.record_many, "pack", "-", options.out, what], input="".join(row + "\n" for row in rows), text=True, check=True,
+                   stdout=subprocess.DEVNULL)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--fatune", default="build/fatune")
+    parser.add_argument("--record-many", default="build/record_many")
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--trials", type=int, default=40, help="of each request, besides those of a quick search")
     parser.add_argument("--budget", type=int, default=8, help="seconds for each of a request's two searches")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no request is begun after so many")
     options = parser.parse_args()
     began, failed, done = time.monotonic(), 0, recorded(options.out)
-    with open(options.out, "a", encoding="utf-8") as out:
-        out.write(f"# Run: record.py of {os.path.basename(options.shapes)}, {time.strftime('%Y-%m-%d', time.gmtime())}\n")
-        for request in (request for request in read_shapes(options.shapes) if request not in done):
-            at = time.monotonic() - began
-            if at > options.seconds:
-                print(f"{at:.0f} s are over; next would be: {request}")
-                break
-            try:
-                rows = record(options, request)
-            except (RuntimeError, OSError, ValueError, sqlite3.Error) as error:
-                failed += 1
-                print(f"failed: {request}: {error}", file=sys.stderr)
-                continue
-            out.writelines(row + "\n" for row in rows)
-            out.flush()
-            print(f"{time.monotonic() - began - at:5.1f} s {len(rows):4d} trials  {request}", flush=True)
+    what = f"record.py of {os.path.basename(options.shapes)}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())}"
+    for request in (request for request in read_shapes(options.shapes) if request not in done):
+        at = time.monotonic() - began
+        if at > options.seconds:
+            print(f"{at:.0f} s are over; next would be: {request}")
+            break
+        try:
+            rows = record(options, request)
+            pack(options, rows, what)
+        except (RuntimeError, OSError, ValueError, sqlite3.Error, subprocess.CalledProcessError) as error:
+            failed += 1
+            print(f"failed: {request}: {error}", file=sys.stderr)
+            continue
+        print(f"{time.monotonic() - began - at:5.1f} s {len(rows):4d} trials  {request}", flush=True)
     return 1 if failed else 0
 
 

@@ -1,7 +1,7 @@
 """record_many.py: records trials for fit.py on the GPU in this machine, many sizes of each kernel.
 
 in -> out: a seed -> kinds of requests (requests of a kind differ in lengths, batch and heads alone), sizes and configs of each: LIST; the
-kernels of these, compiled; 10 ms for each config at each size on a GPU -> a section of trials as text at the end of OUT.
+kernels of these, compiled; 10 ms for each config at each size on a GPU -> a run's trials at the end of OUT.
 
     python3 generator/model/fit/record_many.py list --seed 1 --out many.list          # no GPU is needed
     python3 generator/model/fit/record_many.py compile many.list --cache many         # nor here; 1 s of a core for each kernel
@@ -160,13 +160,13 @@ def compile_list(build, gpu, path, cache, jobs, seconds):
     return subprocess.run([program(build), "compile", gpu, str(path), str(jobs), str(seconds)], env=environment(cache), check=False).returncode
 
 
-def run_list(build, path, out, cache, finalists=0, seconds=1e9):
-    """Trials of the list behind what is in `out`. Where a config takes the GPU's context with it another process goes on behind its
+def run_list(build, path, out, cache, what, finalists=0, seconds=1e9):
+    """Trials of the list behind what is in `out`; `what` says of what run they are. Where a config takes the GPU's context with it another process goes on behind its
     request. Returns the lines that tell how many."""
     began, at, said = time.monotonic(), 0, []
     while True:
         left = seconds - (time.monotonic() - began)
-        done = subprocess.run([program(build), "run", str(path), str(out), str(finalists), f"{max(left, 0):.1f}", str(at)],
+        done = subprocess.run([program(build), "run", str(path), str(out), str(finalists), f"{max(left, 0):.1f}", str(at), what],
                               env=environment(cache), stdout=subprocess.PIPE, text=True, check=False)
         *lines, number = done.stdout.splitlines() or [f"exit code {done.returncode}", "0"]
         said += lines
@@ -175,10 +175,19 @@ def run_list(build, path, out, cache, finalists=0, seconds=1e9):
         at = int(number)
 
 
+def trials_of(build, path, request):
+    """Its trials in a file, in their order: {"config", "outcome", "us", "clock", "error"}; us is NaN where there is none."""
+    done = subprocess.run([program(build), "show", str(path), "-"], input=request + "\n", stdout=subprocess.PIPE, text=True, check=True)
+    rows = (line.split("\t") for line in done.stdout.splitlines())
+    return [{"config": config, "outcome": outcome, "us": float(us) or float("nan"), "clock": clock, "error": float(error) or float("nan")}
+            for _, outcome, us, clock, error, config in rows]
+
+
 def run(options):
-    with open(options.out, "a", encoding="utf-8") as out:
-        out.write(f"# Run: record_many.py of {os.path.basename(options.list)}, {time.strftime('%Y-%m-%d', time.gmtime())}\n")
-    code, said = run_list(options.build, options.list, options.out, options.cache, options.finalists, options.seconds)
+    what = f"record_many.py of {os.path.basename(options.list)}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())}; not verified"
+    if options.finalists:
+        what = what.replace("not verified", f"{options.finalists} finalists verified")
+    code, said = run_list(options.build, options.list, options.out, options.cache, what, options.finalists, options.seconds)
     print("\n".join(said))
     return code
 

@@ -2,84 +2,76 @@
 #include "tuner/cli/fit/many_replay.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "generator/model/choice.h"
 #include "generator/status.h"
+#include "tuner/cli/fit/trials_file.h"
 #include "tuner/search/on_machine.h"
 #include "tuner/search/search.h"
 
+/* A config's trial. */
+struct timed {
+  struct ft_config config;
+  struct ft_trials_row row;
+};
+
 struct recorded {
-  struct ft_trial *trials; /* by config */
+  struct timed *trials; /* by config */
   int count;
   atomic_int missing;
 };
 
 static int by_config(const void *a, const void *b) {
-  const struct ft_trial *x = a, *y = b;
+  const struct timed *x = a, *y = b;
   return ft_config_compare(&x->config, &y->config);
 }
 
-static const struct ft_trial *find(const struct recorded *recorded,
-                                   const struct ft_config *config) {
-  const struct ft_trial wanted = {.config = *config};
+static const struct timed *find(const struct recorded *recorded, const struct ft_config *config) {
+  const struct timed wanted = {.config = *config};
   if (recorded->count == 0) return NULL;
   return bsearch(&wanted, recorded->trials, (size_t)recorded->count, sizeof wanted, by_config);
 }
 
 /* ---- the trials of a request ---- */
 
-static int append(struct recorded *recorded, int *room, const struct ft_trial *trial) {
-  if (recorded->count == *room) {
-    *room = *room > 0 ? 2 * *room : 256;
-    struct ft_trial *const grown = realloc(recorded->trials, (size_t)*room * sizeof *grown);
-    if (!grown) return ft_fail(FT_E_MEMORY, "no memory for %d trials", *room);
-    recorded->trials = grown;
+/* The last trial of each config of a request; what ran is not forgotten for what did not. */
+static int pick_last(struct recorded *recorded, const struct ft_trials *trials,
+                     const char *request) {
+  const size_t most = (size_t)trials->config_count + 1;
+  int *const last = calloc(most, sizeof *last); /* row of each config, from 1 on */
+  recorded->trials = calloc(most, sizeof *recorded->trials);
+  if (!last || !recorded->trials) {
+    free(last);
+    return ft_fail(FT_E_MEMORY, "no memory for %d configs", trials->config_count);
   }
-  recorded->trials[recorded->count++] = *trial;
-  return FT_OK;
-}
-
-/* The last of those of a config, which sorting has put side by side in any order. */
-static void keep_last(struct recorded *recorded) {
-  int kept = 0;
+  for (int n = 0; n < trials->row_count; n++) {
+    const struct ft_trials_row *const row = &trials->rows[n];
+    int *const before = &last[row->config];
+    if (strcmp(trials->requests[row->request].text, request) != 0) continue;
+    if (*before == 0 || row->outcome <= trials->rows[*before - 1].outcome) *before = n + 1;
+  }
+  for (int n = 0; n < trials->config_count; n++)
+    if (last[n] > 0 && trials->configs[n].known)
+      recorded->trials[recorded->count++] =
+          (struct timed){trials->configs[n].config, trials->rows[last[n] - 1]};
+  free(last);
   if (recorded->count > 0)
     qsort(recorded->trials, (size_t)recorded->count, sizeof *recorded->trials, by_config);
-  for (int n = 0; n < recorded->count; n++) {
-    struct ft_trial *const last = kept > 0 ? &recorded->trials[kept - 1] : NULL;
-    if (!last || by_config(last, &recorded->trials[n]) != 0)
-      recorded->trials[kept++] = recorded->trials[n];
-    else if (recorded->trials[n].at >= last->at && recorded->trials[n].outcome <= last->outcome)
-      *last = recorded->trials[n];
-  }
-  recorded->count = kept;
+  return FT_OK;
 }
 
 static int read_trials(struct recorded *recorded, const char *path,
                        const struct ft_request *request) {
-  char *line = NULL;
-  size_t length = 0;
-  int room = 0, status = FT_OK;
+  struct ft_trials trials;
   struct ft_text wanted = FT_TEXT_INIT;
-  FILE *const file = fopen(path, "re");
-  if (!file) return ft_fail(FT_E_IO, "%s cannot be read", path);
+  FT_TRY(ft_trials_read(&trials, path));
   ft_request_print(request, &wanted);
-  while (status == FT_OK && getline(&line, &length, file) >= 0) {
-    struct ft_trial trial;
-    struct ft_text own = FT_TEXT_INIT;
-    line[strcspn(line, "\r\n")] = '\0';
-    if (line[0] == '#' || ft_trial_parse(&trial, line) != FT_OK) continue;
-    ft_request_print(&trial.request, &own);
-    if (own.data && wanted.data && strcmp(own.data, wanted.data) == 0)
-      status = append(recorded, &room, &trial);
-    ft_text_free(&own);
-  }
-  fclose(file);
-  free(line);
+  int status = ft_text_status(&wanted);
+  if (status == FT_OK) status = pick_last(recorded, &trials, wanted.data);
   ft_text_free(&wanted);
-  keep_last(recorded);
+  ft_trials_free(&trials);
   return status;
 }
 
@@ -87,15 +79,15 @@ static int read_trials(struct recorded *recorded, const char *path,
 
 static int compile(void *payload, const struct ft_config *config, struct ft_kernel *kernel) {
   struct recorded *const recorded = payload;
-  const struct ft_trial *const trial = find(recorded, config);
+  const struct timed *const trial = find(recorded, config);
   *kernel = (struct ft_kernel){0};
   recorded->missing += trial == NULL;
-  if (!trial || !ft_outcome_ran(trial->outcome))
+  if (!trial || !ft_outcome_ran(trial->row.outcome))
     return ft_fail(FT_E_COMPILE, trial ? "it has no time" : "not recorded");
   const int number = (int)(trial - recorded->trials);
   kernel->image_digest = ft_digest_of(&number, sizeof number);
   kernel->key = kernel->image_digest;
-  kernel->registers = trial->registers;
+  kernel->registers = trial->row.registers;
   return FT_OK;
 }
 
@@ -116,9 +108,9 @@ static int verify(void *payload, void *loaded, struct ft_comparison *comparison)
   return FT_OK;
 }
 
-static void time_of(const struct ft_trial *trial, struct ft_timing *timing) {
-  *timing = (struct ft_timing){.sample_count = 5, .sm_clock_mhz = trial->sm_clock_mhz};
-  for (int n = 0; n < timing->sample_count; n++) timing->samples_us[n] = trial->median_us;
+static void time_of(const struct timed *trial, struct ft_timing *timing) {
+  *timing = (struct ft_timing){.sample_count = 5, .sm_clock_mhz = trial->row.sm_clock_mhz};
+  for (int n = 0; n < timing->sample_count; n++) timing->samples_us[n] = trial->row.median_us;
   ft_timing_summarise(timing);
 }
 

@@ -1,7 +1,7 @@
 /* many_replay.h: a search over times that were recorded.
- * in -> out: trials of a request as text, GPU -> what a search of normal effort would have tried
- * and found. It is the search itself, on a machine that answers from the trials; what they do not
- * have fails to compile there. */
+ * in -> out: file of trials (trials_file.h), request, GPU -> what a search of normal effort would
+ * have tried and found. It is the search itself, on a machine that answers from the trials; what
+ * they do not have fails to compile there. */
 #ifndef TUNER_MANY_REPLAY_H
 #define TUNER_MANY_REPLAY_H
 

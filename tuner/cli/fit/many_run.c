@@ -93,14 +93,6 @@ static void begin_trial(const struct bench *bench, int item, const struct loaded
   trial->at = time(NULL);
 }
 
-static void put(const struct bench *bench, const struct ft_trial *trial) {
-  struct ft_text text = FT_TEXT_INIT;
-  ft_trial_print(trial, &text);
-  if (text.data) fprintf(bench->run->out, "%s\n", text.data);
-  fflush(bench->run->out);
-  ft_text_free(&text);
-}
-
 /* Times a config beside the first of the request: its time at the clock that the first had. */
 static int screen(struct bench *bench, int item, const struct loaded *it,
                   const struct loaded *first) {
@@ -144,9 +136,9 @@ static int try_item(struct bench *bench, int item, const struct loaded *first) {
     ft_trial_end(trial, FT_OUTCOME_LAUNCH, "not launched");
     trial->median_us = 0;
   }
-  put(bench, trial);
+  status = ft_trials_append_put(bench->run->out, trial);
   unload(&own);
-  return FT_OK;
+  return status;
 }
 
 /* ---- finals ---- */
@@ -214,7 +206,7 @@ static int hold_finals(struct bench *bench) {
     if (status != FT_OK) continue;
     ft_trial_set_timing(trial, &timings[n]);
     if (trial->outcome != FT_OUTCOME_WRONG) ft_trial_end(trial, FT_OUTCOME_OK, "");
-    put(bench, trial);
+    status = ft_trials_append_put(bench->run->out, trial);
   }
   return status;
 }
@@ -257,7 +249,7 @@ static int run_all(struct bench *bench, const struct ft_many_list *list) {
     free(bench->trials);
     run->next = request + 1;
     run->requests += status == FT_OK;
-    if (status == FT_E_DEVICE) return status;
+    if (status == FT_E_DEVICE || status == FT_E_IO) return status;
     if (status != FT_OK) fprintf(stderr, "request %d: %s\n", request, ft_detail());
   }
   run->next = list->request_count;

@@ -1,22 +1,21 @@
 /* many_run.h: the configs of a list, timed on the GPU.
- * in -> out: session, list -> trials as text, one a line: each config in turn with the first of its
- * request; then, where finals are wanted, the best and the first two of the request verified, and
- * in turn with each other. Kernels come from the session's cache alone. Inputs are random; of a
- * backward O and LSE are made up. */
+ * in -> out: session, list -> trials in a file (trials_file.h): each config in turn with the first
+ * of its request; then, where finals are wanted, the best and the first two of the request
+ * verified, and in turn with each other. Kernels come from the session's cache alone. Inputs are
+ * random; of a backward O and LSE are made up. */
 #ifndef TUNER_MANY_RUN_H
 #define TUNER_MANY_RUN_H
-
-#include <stdio.h>
 
 #include "generator/arch.h"
 #include "runtime/fatune.h"
 #include "tuner/cli/fit/many_list.h"
+#include "tuner/cli/fit/trials_append.h"
 
 struct ft_many_run {
   int from;       /* the first request to be timed */
   double seconds; /* no request is begun later */
   int finalists;  /* besides the first two; 0: no finals */
-  FILE *out;
+  struct ft_trials_append *out;
 
   /* what was done */
   int requests, timed, missing, ruled_out, failed, wrong;
@@ -24,7 +23,7 @@ struct ft_many_run {
 };
 
 /* FT_E_DEVICE where a launch took the GPU's context with it: run->next is the request after that
- * one. Other failures are a line on stderr each. */
+ * one. FT_E_IO where a trial could not be written. Other failures are a line on stderr each. */
 int ft_many_run(fatune_session *session, const struct ft_many_list *list, struct ft_many_run *run);
 
 #endif
