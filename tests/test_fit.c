@@ -144,7 +144,7 @@ static void predict_group(const struct recorded *recorded, int begin, int end,
   }
 }
 
-/* Of all trials: a quarter of a second where there are 150,000. If this fails, a model, its
+/* Of all trials: 150,000 take a second. If this fails, a model, its
  * features, the defaults or the trials are no longer those that the trees were fitted by: fit.py
  * makes these anew. */
 START_TEST(figures_are_of_this_model) {

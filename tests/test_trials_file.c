@@ -124,19 +124,20 @@ START_TEST(what_is_written_is_read_again) {
   static const char *const words[] = {"a run", "another: \"second\" `run`, d\xc3\xa9j\xc3\xa0"};
   static struct ft_trial written[COUNT];
   static int run_of[COUNT];
-  struct ft_trials_append *append = NULL;
-  const char *what = NULL;
-  int run = 0;
+  struct ft_trials_append *append;
+  const char *what = words[0];
+  int run = 1;
   const uint64_t begun = fresh_seed();
   seed = begun;
+  ck_assert_int_eq(ft_trials_append_open(&append, path, what), FT_OK);
   for (int n = 0; n < COUNT; n++) {
-    if (n == 0 || draw(20) == 0) {
+    if (n > 0 && draw(20) == 0) {
       const char *const next = words[draw(2)];
       run += what != next;
       what = next;
       ck_assert_int_eq(ft_trials_append_close(append), FT_OK);
       ck_assert_int_eq(ft_trials_append_open(&append, path, what), FT_OK);
-    } else if (draw(20) == 0) {
+    } else if (n > 0 && draw(20) == 0) {
       run += 1;
       ck_assert_int_eq(ft_trials_append_begin(append, what), FT_OK);
     }

@@ -10,7 +10,6 @@ is named and passed over; what was recorded before it stays. A second run goes o
 import argparse
 import json
 import os
-import re
 import sqlite3
 import subprocess
 import sys

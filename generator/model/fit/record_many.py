@@ -184,9 +184,8 @@ def trials_of(build, path, request):
 
 
 def run(options):
-    what = f"record_many.py of {os.path.basename(options.list)}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())}; not verified"
-    if options.finalists:
-        what = what.replace("not verified", f"{options.finalists} finalists verified")
+    began = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+    what = f"record_many.py of {os.path.basename(options.list)}, {began}; {'finals' if options.finalists else 'not'} verified"
     code, said = run_list(options.build, options.list, options.out, options.cache, what, options.finalists, options.seconds)
     print("\n".join(said))
     return code

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "generator/status.h"
@@ -71,7 +72,8 @@ static int open_file(struct ft_trials_append *append, const char *path) {
   FT_TRY(status);
   append->file = fopen(path, "ae");
   if (!append->file) return ft_fail(FT_E_IO, "%s cannot be written: %s", path, strerror(errno));
-  if (fseek(append->file, 0, SEEK_END) == 0 && ftell(append->file) == 0) fputs(form, append->file);
+  struct stat now;
+  if (fstat(fileno(append->file), &now) == 0 && now.st_size == 0) fputs(form, append->file);
   return FT_OK;
 }
 
