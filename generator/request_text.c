@@ -12,6 +12,8 @@
 #include "generator/score/kind.h"
 #include "generator/status.h"
 
+enum { LONGEST_WORD = 128 };
+
 /* ---- numbers ---- */
 
 /* Numbers are read and printed in the C locale: the host program may have set one that writes
@@ -222,7 +224,16 @@ static int unknown_word(const char *word) {
   return status;
 }
 
+/* Damaged files have such; a message quotes what is quoted whole. */
+static int too_long(const char *word) {
+  return ft_fail(
+      FT_E_ARGUMENT,
+      "request: a word of %zu bytes begins with '%.24s'; allowed: words of %d bytes at most",
+      strlen(word), word, LONGEST_WORD);
+}
+
 static int parse_word(struct parser *parser, const char *word) {
+  if (strlen(word) > LONGEST_WORD) return too_long(word);
   const int first = ft_request_find_word(word);
   if (first < 0) return unknown_word(word);
   if (parser->given[first])

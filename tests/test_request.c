@@ -204,6 +204,20 @@ static void assert_refused(const struct ft_request *request, const char *field, 
                 "'%s' must name %s, %s and what is allowed", ft_detail(), field, value);
 }
 
+START_TEST(a_message_has_no_more_of_a_word_than_tells_it) {
+  char text[4096] = "d64 ";
+  struct ft_request request;
+  memset(text + 4, 'q', sizeof text - 5);
+  for (int n = 0; n < 2; n++) {
+    ck_assert_int_eq(ft_request_parse(&request, text), FT_E_ARGUMENT);
+    ck_assert_uint_lt(strlen(ft_detail()), 600);
+    ck_assert_ptr_nonnull(strstr(ft_detail(), n == 0 ? "a word of 4091 bytes begins with 'qqq"
+                                                     : "is no word of a request"));
+    text[4 + 128] = '\0';
+  }
+}
+END_TEST
+
 START_TEST(bad_field_is_named) {
   ck_assert_int_eq(ft_request_validate(&sound), FT_OK);
 #define REFUSE(field, wrong, shown)                                                                \
@@ -375,6 +389,7 @@ Suite *make_request_suite(void) {
   tcase_add_test(tests, canonical_text);
   tcase_add_test(tests, text_ignores_the_locale);
   tcase_add_loop_test(tests, bad_text_is_named, 0, sizeof bad_texts / sizeof bad_texts[0]);
+  tcase_add_test(tests, a_message_has_no_more_of_a_word_than_tells_it);
   tcase_add_test(tests, bad_field_is_named);
   tcase_add_test(tests, bucket_is_valid_near_and_final);
   tcase_add_test(tests, bucket_and_class_by_example);
