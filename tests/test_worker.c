@@ -227,10 +227,16 @@ START_TEST(the_program_goes_on) {
   int named = 0;
   ck_assert_uint_eq(json_array_size(rows), 4);
   json_array_foreach(rows, i, row) named +=
-      strcmp(text_at(row, "outcome"), planted[_i].outcome) == 0;
+      strcmp(text_at(row, "outcome"), planted[_i].outcome) == 0 &&
+      strstr(text_at(row, "reason"), planted[_i].message) != NULL;
   ck_assert_int_eq(named, 1);
   json_decref(root);
+  expect("cache list --all", 0);
+  expect_output(planted[_i].message);
+  expect("explain fp16 d64 nq128", 0);
+  expect_output("of 4 trials here none is fit, so the hand-written default");
   expect("tune fp16 d64 nq128 --effort quick --shard 1/4 --json", 5); /* it is not tried again */
+  expect_message("3 wrong, 0 spilled, 1 failed otherwise; the first ");
   root = document("tune");
   ck_assert_ptr_null(json_object_get(root, "workers_lost"));
   json_decref(root);

@@ -47,6 +47,13 @@ int cli_trials_read(struct cli_trials *trials, fatune_session *session,
 void cli_explain_why(const struct cli_trials *trials, const struct ft_choice *choice,
                      struct ft_text *text) {
   const struct ft_trial *const chosen = &trials->chosen, *const fastest = &trials->fastest;
+  if (choice->hit == FT_HIT_DEFAULT && trials->total > 0 && trials->best_count == 0) {
+    ft_text_add(text,
+                "of %d trials here none is fit, so the hand-written default; "
+                "`fatune cache list --all` tells what was wrong",
+                trials->total);
+    return;
+  }
   if (choice->hit == FT_HIT_DEFAULT) {
     ft_text_add(text, "nothing usable is known for this request here, so the hand-written default; "
                       "`fatune tune` measures");

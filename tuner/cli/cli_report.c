@@ -40,7 +40,6 @@ static bool list_trial(void *payload, const struct ft_trial *trial) {
                                   .us;
   cli_json_set(row, "family", cli_json_text(trial->config.family->name));
   cli_json_set(row, "knobs", knobs_json(&trial->config));
-  cli_json_set(row, "reason", cli_json_text(trial->reason));
   cli_json_set(row, "predicted_us", cli_json_real(predicted_us));
   cli_json_set(row, "registers", json_integer(trial->registers));
   cli_json_set(row, "smem_bytes", json_integer(trial->smem_bytes));

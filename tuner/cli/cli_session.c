@@ -147,6 +147,7 @@ json_t *cli_trial_json(const struct ft_trial *trial) {
   cli_json_set(object, "median_us", cli_json_real(trial->median_us));
   cli_json_set(object, "spread_us",
                ft_outcome_ran(trial->outcome) ? cli_json_real(trial->spread_us) : json_null());
+  cli_json_set(object, "reason", cli_json_text(trial->reason));
   free(config);
   return object;
 }

@@ -50,6 +50,7 @@ static void list_row(struct listing *listing, const struct ft_trial *trial, cons
   cli_table_add(table, "%s", trial->device);
   cli_table_add(table, "%s", bucket);
   cli_table_add(table, "%s", config);
+  if (listing->cli->options.all) cli_table_add(table, "%s", trial->reason);
   free(config);
   json_t *const row = cli_trial_json(trial);
   cli_json_set(row, "bucket", cli_json_text(bucket));
@@ -77,7 +78,8 @@ static bool list_trial(void *payload, const struct ft_trial *trial) {
 static int list_trials(struct cli *cli, fatune_session *session, char **words, int count) {
   (void)words, (void)count;
   struct listing listing = {.cli = cli, .list = json_array()};
-  cli_table_begin(&listing.table, ">us|outcome|device|bucket|config");
+  cli_table_begin(&listing.table, cli->options.all ? ">us|outcome|device|bucket|config|reason"
+                                                   : ">us|outcome|device|bucket|config");
   const int status = ft_store_trials(session->store, NULL, NULL, list_trial, &listing);
   cli_table_end(cli, &listing.table);
   if (listing.predicted > 0)

@@ -27,6 +27,7 @@ struct search {
   double begin;
   double patience_us; /* the best time when `since` was last set to 0 */
   int since;          /* candidates tried since then */
+  char unfit[320];    /* what was wrong with the first that is not fit; "": all are */
   bool prepared;
 };
 
@@ -59,6 +60,12 @@ static void count_outcome(struct ft_tune_summary *summary, const struct ft_trial
   case FT_OUTCOME_SPILLED: summary->spilled += 1; break;
   default: summary->failed += 1; break;
   }
+}
+
+static void keep_first_unfit(struct search *search, const struct ft_trial *trial) {
+  if (search->unfit[0] != '\0' || ft_outcome_timed(trial->outcome)) return;
+  snprintf(search->unfit, sizeof search->unfit, "%s%s%s", ft_outcome_name(trial->outcome),
+           trial->reason[0] != '\0' ? ": " : "", trial->reason);
 }
 
 static void report(const struct search *search, const struct ft_trial *trial) {
@@ -256,6 +263,7 @@ static int try_all(struct search *search, struct ft_compile_pool *pool) {
     struct ft_trial trial = {0};
     FT_TRY(try_one(search, index, pool, &trial));
     count_outcome(search->summary, &trial);
+    keep_first_unfit(search, &trial);
     report(search, &trial);
     descend(search, pool);
     if (!patient(search)) return FT_OK;
@@ -281,9 +289,11 @@ static int decide(struct search *search) {
   const struct ft_rig *rig = search->in->rig;
   const struct ft_entrant *winner = ft_contest_winner(&search->contest);
   if (!winner)
-    return ft_fail(FT_E_NOT_FOUND,
-                   "none of %d candidates is fit: %d wrong, %d spilled, %d failed otherwise",
-                   summary->tried, summary->wrong, summary->spilled, summary->failed);
+    return ft_fail(
+        FT_E_NOT_FOUND,
+        "none of %d candidates is fit: %d wrong, %d spilled, %d failed otherwise; the first "
+        "%s",
+        summary->tried, summary->wrong, summary->spilled, summary->failed, search->unfit);
   /* A kernel that is not kept is compiled again when it is needed. */
   if (winner->kernel.image) rig->keep(rig->payload, &winner->kernel);
   summary->best = winner->trial.config;
