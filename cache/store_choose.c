@@ -51,8 +51,10 @@ static bool take(struct ft_store *store, const struct ft_filter *filter, enum ft
     snprintf(choice->device, sizeof choice->device, "%s", best->trial->device);
     snprintf(choice->driver, sizeof choice->driver, "%s", best->trial->driver);
     snprintf(choice->nvrtc, sizeof choice->nvrtc, "%s", best->trial->nvrtc);
-    snprintf(choice->note, sizeof choice->note, "'%s' on %s by %s; %s", filter->bucket,
-             filter->device, best->trial->policy, layer_name(store, filter->layer));
+    const bool ran = ft_outcome_ran(best->trial->outcome);
+    snprintf(choice->note, sizeof choice->note, "'%s' %s %s%s%s; %s", filter->bucket,
+             ran ? "on" : "predicted for", filter->device, ran ? " by " : "",
+             ran ? best->trial->policy : "", layer_name(store, filter->layer));
   }
   ft_entries_free(&entries);
   return any;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "generator/model/choice.h"
+#include "generator/model/fit.h"
 #include "generator/rules.h"
 #include "generator/space.h"
 #include "generator/status.h"
@@ -24,7 +25,9 @@ static int choose_unmeasured(fatune_session *session, const struct ft_request *r
   FT_TRY(ft_session_score(session, request->score, &score));
   FT_TRY(ft_model_choose(request, arch, score ? &score->costs : NULL, &choice->config, &gain));
   choice->hit = gain > 1 ? FT_HIT_MODEL : FT_HIT_DEFAULT;
-  snprintf(choice->note, sizeof choice->note, "%s", why);
+  const bool asked = ft_fit_choice_of(request->pass, arch) != NULL;
+  snprintf(choice->note, sizeof choice->note, "%s%s", why,
+           asked ? "; the model puts nothing clearly before the default" : "");
   if (gain > 1)
     snprintf(choice->note, sizeof choice->note,
              "%s; by the model the default takes %.2f times as long", why, gain);

@@ -97,7 +97,7 @@ START_TEST(tuning_for_another_gpu_predicts_and_says_so) {
   ck_assert_int_eq(legal + rejected, json_integer_value(json_object_get(space, "product")));
   json_decref(root);
   expect("explain d64 nq128 --gpu a100", 0);
-  expect_output("predicted");
+  expect_output("predicted for nvidia-a100-80gb/sm_80/108; user file");
   expect("cache list", 0);
   expect_output("predicted");
   expect_message("1 predicted: `cache stats` counts winners that were measured");
@@ -127,6 +127,28 @@ START_TEST(tuning_for_another_gpu_predicts_and_says_so) {
 }
 END_TEST
 
+START_TEST(an_untuned_choice_says_what_the_model_said) {
+  static const struct {
+    const char *gpu, *said;
+  } asked[] = {{"h200", "model"}, {"a100", NULL}}; /* no trials of sm_80 are recorded */
+  char line[128];
+  for (int n = 0; n < 2; n++) {
+    snprintf(line, sizeof line, "explain --json --gpu %s bf16 d128 hq7 nq4096", asked[n].gpu);
+    expect(line, 0);
+    json_t *const root = document("explain");
+    const char *const note = text_at(root, "note"), *const hit = text_at(root, "hit");
+    ck_assert_ptr_nonnull(strstr(note, "nothing measured"));
+    if (asked[n].said == NULL)
+      ck_assert_ptr_null(strstr(note, "model"));
+    else
+      ck_assert_ptr_nonnull(strstr(note, strcmp(hit, "default") == 0
+                                             ? "; the model puts nothing clearly before the default"
+                                             : "; by the model the default takes"));
+    json_decref(root);
+  }
+}
+END_TEST
+
 /* What cannot be stored is told, once, and by the exit code; every request is tuned all the same.
  */
 START_TEST(tuning_goes_on_where_nothing_can_be_stored) {
@@ -153,6 +175,7 @@ START_TEST(shapes_and_failures_mix) {
   snprintf(line, sizeof line, "--gpu t4 --effort quick --json --shapes '%s'", path);
   expect(line, 3);
   expect_message("bf16");
+  expect_message("request 2 of 2: forward fp16 d64 nq128");
   json_t *const root = document("tune");
   const json_t *const results = json_object_get(root, "results");
   ck_assert_uint_eq(json_array_size(results), 2);
@@ -260,6 +283,7 @@ Suite *make_program_tuning_suite(void) {
   tcase_set_timeout(tests, 240);
   tcase_add_test(tests, compile_describes_and_keeps_the_kernel);
   tcase_add_test(tests, tuning_for_another_gpu_predicts_and_says_so);
+  tcase_add_test(tests, an_untuned_choice_says_what_the_model_said);
   tcase_add_test(tests, tuning_goes_on_where_nothing_can_be_stored);
   tcase_add_test(tests, shapes_and_failures_mix);
   tcase_add_test(tests, a_spent_budget_has_a_code);

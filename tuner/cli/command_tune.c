@@ -189,6 +189,16 @@ static bool is_passed_over(struct tuning *tuning, const struct ft_request *reque
   return true;
 }
 
+/* The request, and which of them it is where there are several. The caller frees it. */
+static char *progress_label(const struct cli *cli, const char *text, int index) {
+  const int count = cli->options.request_count;
+  char *label = NULL;
+  const int length = count > 1 ? asprintf(&label, "request %d of %d: %s", index + 1, count, text)
+                               : asprintf(&label, "%s", text);
+  if (length < 0) cli_no_memory();
+  return label;
+}
+
 /* A request that fails does not keep the others from being tuned. */
 static void tune_one(struct tuning *tuning, const struct ft_request *request, int index,
                      int requests_left) {
@@ -205,9 +215,11 @@ static void tune_one(struct tuning *tuning, const struct ft_request *request, in
   tuning->tried = tuning->total = 0;
   tuning->elapsed = 0;
   tuning->share = share_of_budget(tuning, requests_left);
-  cli_progress_begin(&tuning->progress, cli, text);
+  char *const label = progress_label(cli, text, index);
+  cli_progress_begin(&tuning->progress, cli, label);
   int status = search(tuning, request, &summary);
   cli_progress_end(&tuning->progress);
+  free(label);
   tell_clock(cli, text, &summary);
   report_failure(tuning, text, status);
   /* FT_E_CACHE: the search is complete, its results could not be stored. */
