@@ -140,7 +140,7 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
         try:  # Only what was served before has a layout of these.
             made = _attention._again(found, None, False, query, key, value, None, 0, None, "top-left" if is_causal else False, None, scale, 0.0,
                                     None, GROUPED if enable_gqa else O_AS_BSHD, None, torch.are_deterministic_algorithms_enabled(), None,
-                                    None, None, None, None, None, 0)
+                                    None, None, None, None, None, 0, False)
             if made is not None:
                 return made
         except Error:  # a tensor is at an odd address, perhaps

@@ -189,7 +189,7 @@ class Way:
         if learns or learns_mask:
             widened = None if self._widening is None else Widened(given, (query, key, value), self._of_o)
             asked = (None, 0, None, self._causal, None, self._scale, dropout, None, self._layout, None, deterministic, score, None,
-                     captured, None, None, None, 0)
+                     captured, None, None, None, 0, False)
             return attend(query, key, value, asked, False, False, None, owners, widened)
         out = attention(query, key, value, causal=self._causal, scale=self._scale, dropout=dropout, layout=self._layout, tf32=None,
                         deterministic=deterministic, score=score, captured=captured)
