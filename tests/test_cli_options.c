@@ -328,6 +328,7 @@ START_TEST(shapes_are_read) {
               NULL);
   with_shapes("d64 nq1\n# x\nd64 nq0\n", "forward bf16 d64 nq1", NULL);
   with_shapes("# x\nd64 nq0\nd128 nonsense\n", NULL, "line 2");
+  with_shapes("# x\nd64 nq0\nd128 nonsense\n", NULL, "; no line is a request");
   with_shapes("d64 nq1\n~~~~\nd64 nq2~ causal\nd64 nq4",
               "forward bf16 d64 nq1; forward bf16 d64 nq4", NULL);
   with_shapes("# x\n~~~~\n", NULL, "line 2: a byte is 0");

@@ -16,6 +16,14 @@ static int exit_of_line(const char *before, const char *words, const char *after
   return WEXITSTATUS(status);
 }
 
+/* Of a damaged file, for instance. */
+START_TEST(what_a_message_quotes_steers_no_terminal) {
+  ck_assert_int_eq(exit_of_line("", "explain \"d64 nq128 $(printf '\\033[2Jword\\177')\"", ""), 2);
+  expect_message("'?[2Jword?' is no word of a request");
+  ck_assert_ptr_null(strchr(messages, '\033'));
+}
+END_TEST
+
 START_TEST(lost_output_is_a_failure_and_a_gone_reader_is_not) {
   static const char *const lines[] = {"gpus", "--help", "--version", "emit --help", "help cache"};
   char command[8192];
@@ -66,6 +74,7 @@ Suite *make_program_output_suite(void) {
   TCase *const tests = tcase_create("output");
   tcase_add_checked_fixture(tests, begin_program_test, end_program_test);
   tcase_set_timeout(tests, 240);
+  tcase_add_test(tests, what_a_message_quotes_steers_no_terminal);
   tcase_add_test(tests, lost_output_is_a_failure_and_a_gone_reader_is_not);
   tcase_add_test(tests, a_limit_of_file_sizes_is_a_failure);
   suite_add_tcase(suite, tests);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import itertools
+import logging
 import os
 import sys
 import threading
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 Request = s.Request
+_LOG = logging.getLogger("fatune")
 
 # Sessions and masks by a number, for what can hold no object of Python: operators of a compiled graph.
 by_number: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -140,8 +142,9 @@ class Session:
 
     device: CUDA ordinal, or None for the current context's GPU, else the first. The folders default
     to the environment's. memory_only: no cache file is read or written. compile=False: run what is
-    in the caches, compile nothing. log: a function that takes one line of warning. emulate: the name
-    of a GPU ("a100") to emulate on the CPU in place of using one.
+    in the caches, compile nothing. log: a function that takes one line of warning; else warnings go to
+    logging.getLogger("fatune"). emulate: the name of a GPU ("a100") to emulate on the CPU in place of
+    using one.
     """
 
     def __init__(self, *, device: int | None = None, cache_dir: str | os.PathLike[str] | None = None,
@@ -154,9 +157,8 @@ class Session:
             system_path=_bytes(system_path), template_dir=_bytes(template_dir),
             memory_only=int(memory_only), compile=0 if compile else -1,
             emulate=None if emulate is None else emulate.encode())
-        if log is not None:
-            tell: Callable[[str], None] = log
-            options.log = s.LogFunction(lambda _, line: tell(line.decode(errors="replace")))
+        tell: Callable[[str], None] = _LOG.warning if log is None else log
+        options.log = s.LogFunction(lambda _, line: tell(line.decode(errors="replace")))
         self.opened = _OpenSession(options)
         self.handle = self.opened.handle
         self.plans: dict[bytes, Plan] = {}

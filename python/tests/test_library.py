@@ -214,7 +214,10 @@ class Sessions(unittest.TestCase):
             session.emit("forward bf16 d64 nq1024", gpu="h200")
             del session
             gc.collect()
-        self.assertTrue(lines, "a broken cache gives a warning")
+            self.assertTrue(lines, "a broken cache gives a warning")
+            with self.assertLogs("fatune", "WARNING") as logged:
+                fatune.Session(cache_dir=folder).emit("forward bf16 d64 nq1024", gpu="h200")
+            self.assertEqual([record.getMessage() for record in logged.records], lines)
 
     def test_examples_are_python(self):
         examples = sorted((support.PYTHON / "examples").glob("*.py"))

@@ -74,7 +74,8 @@ void cli_explain_why(const struct cli_trials *trials, const struct ft_choice *ch
   }
   const char *const kind = ft_outcome_ran(chosen->outcome) ? "measured" : "predicted";
   if (ft_config_compare(&chosen->config, &fastest->config) == 0) {
-    ft_text_add(text, "the fastest %s of %d trials", kind, trials->total);
+    ft_text_add(text, "the fastest %s of %d trial%s", kind, trials->total,
+                trials->total == 1 ? "" : "s");
   } else {
     ft_text_add(
         text,

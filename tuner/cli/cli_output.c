@@ -62,10 +62,17 @@ void cli_output_end(struct cli *cli) {
   cli->json = NULL;
 }
 
+/* A message may quote a damaged file: its bytes are to steer no terminal. */
+static void tame(char *message) {
+  for (char *at = message; *at != '\0'; at++)
+    if (((unsigned char)*at < ' ' && *at != '\n' && *at != '\t') || *at == 127) *at = '?';
+}
+
 /* One write per message, so that lines of several threads do not mix. */
 static void say(struct cli *cli, const char *kind, const char *format, va_list arguments) {
   char *message = NULL;
   if (vasprintf(&message, format, arguments) < 0) return;
+  tame(message);
   fprintf(stderr, "%sfatune %s: %s%s%s%s\n", cli->line_pending ? "\r\033[K" : "", cli->command,
           cli->color_err && kind[0] != '\0' ? "\033[1m" : "", kind,
           cli->color_err && kind[0] != '\0' ? "\033[0m" : "", message);

@@ -205,7 +205,8 @@ static int hand_over(struct shapes *shapes, int (*take)(void *payload, const cha
   tell_damages(shapes, damaged);
   if (taken > 0) return ft_text_status(damaged);
   const char *const first = damaged->data;
-  if (first) return ft_fail(FT_E_ARGUMENT, "%.*s", (int)strcspn(first, "\n"), first);
+  if (first)
+    return ft_fail(FT_E_ARGUMENT, "%.*s; no line is a request", (int)strcspn(first, "\n"), first);
   return ft_fail(FT_E_ARGUMENT, "--shapes '%s' has no request; allowed: one text a line",
                  shapes->path);
 }

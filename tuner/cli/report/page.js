@@ -42,7 +42,7 @@ function dots(label, name, count) {
 }
 
 // make() gives uPlot's options and data. A chart of nothing is a sentence.
-function chart(make) {
+function chart(make, nothing) {
   const box = element("div");
   let plot = null;
   function draw() {
@@ -51,7 +51,7 @@ function chart(make) {
     box.textContent = "";
     plot = null;
     if (!columns || columns[0].length === 0) {
-      box.append(element("p", "Nothing has a time here.", {class: "note"}));
+      box.append(element("p", nothing || "Nothing has a time here.", {class: "note"}));
       return;
     }
     const width = Math.max(260, box.clientWidth || 480);
@@ -102,7 +102,7 @@ function bestSoFar(one) {
     const order = timed(one).slice().sort(by("at"));
     let least = Infinity;
     const best = order.map((trial) => (least = Math.min(least, trial.median_us)));
-    return [{axes: [axis("trial, in the order of their rows"), axis("µs", {size: 60})], scales: {x: {time: false}, y: scale(order.map((trial) => trial.median_us))},
+    return [{axes: [axis("trial, in the order of their rows", {incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]}), axis("µs", {size: 60})], scales: {x: {time: false, range: [0.5, order.length + 0.5]}, y: scale(order.map((trial) => trial.median_us))},
              series: [{label: "trial"}, dots("a trial", "faint", order.length), {label: "best so far", stroke: colour("first"), width: 2, paths: uPlot.paths.stepped({align: 1}), points: {show: false}}]},
             [order.map((_, i) => i + 1), order.map((trial) => trial.median_us), best]];
   });
@@ -115,14 +115,16 @@ function knobs(one) {
   const choice = element("select", names.map((name) => element("option", name)), {"aria-label": "knob"});
   const {box, draw} = chart(() => {
     const name = choice.value;
+    if (names.length === 0) return [{}, [[]]];
     const has = timed(one).filter((trial) => trial.knobs[name] !== undefined);
     const values = [...new Set(has.map((trial) => trial.knobs[name]))].sort((a, b) => a - b);
     const rows = has.map((trial) => ({x: values.indexOf(trial.knobs[name]), y: trial.median_us})).sort(by("x"));
     return [{axes: [axis(name, {splits: () => values.map((_, i) => i), values: (_, at) => at.map((i) => String(values[i]))}), axis("µs", {size: 60})],
              scales: {x: {time: false, range: [-0.5, values.length - 0.5]}, y: scale(rows.map((row) => row.y))}, series: [{label: name}, dots("a trial", "first", timed(one).length)]},
             [rows.map((row) => row.x), rows.map((row) => row.y)]];
-  });
+  }, timed(one).length > 0 ? "No knob has two values here." : "");
   choice.addEventListener("change", draw);
+  choice.hidden = names.length === 0;
   return [figure("Knobs against time", element("div", [choice, box]), "Each trial at its value of one knob; the others differ, too."), draw];
 }
 
@@ -150,7 +152,7 @@ function prediction(one) {
              scales: {x: scale(rows.map((row) => row.x), {time: false}), y: scale(rows.flatMap((row) => [row.x, row.y]))},
              series: [{label: "predicted"}, dots("a trial", "first", timed(one).length), {label: "as predicted", stroke: colour("second"), width: 2, points: {show: false}}]},
             [rows.map((row) => row.x), rows.map((row) => row.y), rows.map((row) => row.x)]];
-  });
+  }, timed(one).length > 0 ? "Nothing was measured here; these times are predictions themselves." : "");
   return [figure("Time against prediction", box, "On the line the model is right; above it the kernel is slower than the model says."), draw];
 }
 
@@ -177,7 +179,7 @@ function outcomes(one) {
     const [outcome, reason] = key.split("\n");
     table.append(element("tr", [element("td", outcome, {class: "text"}), element("td", String(count)), element("td", reason, {class: "text"})]));
   }
-  return figure("Outcomes", element("div", table, {class: "scroll"}), `${one.trials.length} trials in the caches.`);
+  return figure("Outcomes", element("div", table, {class: "scroll"}), `${one.trials.length} trial${one.trials.length === 1 ? "" : "s"} in the caches.`);
 }
 
 function section(one) {
