@@ -107,11 +107,16 @@ START_TEST(far_behind_is_not_worth_a_prediction) {
   const int middle = s->candidates.count / 2;
   const double limit = list[middle].predicted_us;
   ck_assert_double_gt(list[s->candidates.count - 1].predicted_us, limit);
-  ft_candidates_cut(&s->candidates, limit / list[1].predicted_us);
+  ft_candidates_cut(&s->candidates, limit / list[1].predicted_us, s->candidates.count);
   ck_assert_int_ge(s->candidates.count, middle);
   ck_assert_double_le(list[s->candidates.count - 1].predicted_us, limit);
   ck_assert_double_gt(list[s->candidates.count].predicted_us, limit);
-  ft_candidates_cut(&s->candidates, 0);
+  const int left = s->candidates.count;
+  ck_assert_int_gt(left, 5);
+  ft_candidates_cut(&s->candidates, INFINITY, 5);
+  ck_assert_int_eq(s->candidates.count, 5); /* as many as are wanted, and the default is one */
+  ck_assert(list[0].is_default);
+  ft_candidates_cut(&s->candidates, 0, 5);
   ck_assert_int_eq(s->candidates.count, 2); /* the default and the best */
   setting_free(s);
 }

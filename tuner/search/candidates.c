@@ -127,7 +127,8 @@ int ft_candidates_lead(struct ft_candidates *candidates, const struct ft_config 
   return FT_OK;
 }
 
-void ft_candidates_cut(struct ft_candidates *candidates, double share) {
+void ft_candidates_cut(struct ft_candidates *candidates, double share, int most) {
+  if (candidates->count > most) candidates->count = most;
   if (candidates->count < 2) return;
   const double limit = share * candidates->list[1].predicted_us;
   while (candidates->count > 2 && candidates->list[candidates->count - 1].predicted_us > limit)

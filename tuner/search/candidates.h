@@ -27,8 +27,9 @@ int ft_candidates_make(struct ft_candidates *candidates, const struct ft_request
  * it is added. */
 int ft_candidates_lead(struct ft_candidates *candidates, const struct ft_config *config,
                        double predicted_us);
-/* Drops, from the end, those predicted to take more than `share` of the first after the default. */
-void ft_candidates_cut(struct ft_candidates *candidates, double share);
+/* Drops, from the end, those predicted to take more than `share` of the first after the default,
+ * and those beyond the first `most`. */
+void ft_candidates_cut(struct ft_candidates *candidates, double share, int most);
 void ft_candidates_free(struct ft_candidates *candidates);
 
 #endif

@@ -13,8 +13,11 @@
 #include "tuner/search/search.h"
 
 /* When times are predicted, effort normal leaves out the candidates that the model, with estimated
- * registers, puts at more than this many times the best. */
+ * registers, puts at more than this many times the best. Where switches hardly change what the
+ * model says, thousands are left, and a compile takes a second or two: then it is the best of
+ * these. */
 static const double PREDICTED_SHARE = 1.5;
+enum { PREDICTED_MOST = 128 };
 
 /* NULL: the request has no score function. */
 static int costs_of_score(fatune_session *session, const struct ft_request *request,
@@ -88,7 +91,8 @@ int ft_tune_predict(fatune_session *session, const struct ft_request *request,
   struct ft_gpu_rig *rig = NULL;
   int status;
   FT_TRY(ft_candidates_make(&candidates, request, arch, score, options));
-  if (options->effort == FT_EFFORT_NORMAL) ft_candidates_cut(&candidates, PREDICTED_SHARE);
+  if (options->effort == FT_EFFORT_NORMAL)
+    ft_candidates_cut(&candidates, PREDICTED_SHARE, PREDICTED_MOST);
   FT_CHECK(ft_gpu_rig_open(&rig, session, request, arch, options, false));
   FT_CHECK(search_on(rig, &measuring, &candidates, options, summary));
 done:
