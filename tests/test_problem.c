@@ -6,7 +6,7 @@
 #include "tests/generator_cases.h"
 #include "tests/problem_lab.h"
 #include "tests/suites.h"
-#include "tuner/search/measure.h"
+#include "tuner/search/measure_cold.h"
 #include "tuner/search/tune.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/problem.h"
@@ -350,6 +350,39 @@ static int launch_600_us(void *payload, cu_stream stream) {
   return FT_OK;
 }
 
+/* Each run that is timed is alone between its events, after a write over twice L2. */
+START_TEST(cold_measuring_overwrites_l2_before_each_run) {
+  const struct fake_lab lab = fake_lab_open();
+  ck_assert_status(ft_session_enter(lab.session), FT_OK);
+  const int live = lab.cuda.live();
+  int launches = 0;
+  const struct ft_runnable runnable = {launch_600_us, &launches};
+  struct ft_timing timing;
+  lab.cuda.clock(&gpu_time);
+  const int before = lab.cuda.calls("cuMemsetD32Async");
+  ck_assert_status(ft_measure_cold(&timing, lab.session, NULL, &runnable, NULL), FT_OK);
+  ck_assert_int_eq(timing.sample_count, 25);
+  ck_assert_int_eq(launches, 1 + 25);
+  ck_assert_int_eq(lab.cuda.calls("cuMemsetD32Async") - before, 25);
+  ck_assert_double_eq_tol(timing.median_us, 600, 0.01);
+  ck_assert_int_eq(lab.cuda.live(), live);
+  lab.cuda.clock(NULL);
+  ft_session_leave(lab.session);
+  static const char *const failures[] = {"cuEventCreate:3:2",    "cuMemAlloc_v2:1:2",
+                                         "cuMemsetD32Async:2:2", "cuEventRecord:3:2",
+                                         "cuEventQuery:1:700",   "cuEventElapsedTime:2:2"};
+  for (size_t n = 0; n < sizeof failures / sizeof *failures; n++) {
+    lab.cuda.reset(failures[n]);
+    ck_assert_status(ft_session_enter(lab.session), FT_OK);
+    ck_assert_int_ne(ft_measure_cold(&timing, lab.session, NULL, &runnable, NULL), FT_OK);
+    ck_assert_msg(lab.cuda.failed()[0] != '\0' && lab.cuda.live() == 0, "%s: %s", failures[n],
+                  ft_detail());
+    ft_session_leave(lab.session);
+  }
+  fatune_session_close(lab.session); /* whose own objects the resets forgot */
+}
+END_TEST
+
 START_TEST(measuring_repeats_as_the_policy_says) {
   const struct fake_lab lab = fake_lab_open();
   ck_assert_status(ft_session_enter(lab.session), FT_OK);
@@ -432,6 +465,7 @@ Suite *make_problem_suite(void) {
   tcase_add_test(tcase, without_host_copies_there_is_no_verdict);
   tcase_add_test(tcase, no_driver_failure_leaks);
   tcase_add_test(tcase, measuring_repeats_as_the_policy_says);
+  tcase_add_test(tcase, cold_measuring_overwrites_l2_before_each_run);
   tcase_add_test(tcase, a_gpu_that_does_nothing_is_found_out);
   suite_add_tcase(suite, tcase);
   return suite;

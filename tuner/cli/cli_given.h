@@ -24,7 +24,8 @@ enum cli_takes {
   CLI_ROWS = 512,         /* --rows */
   CLI_SCORE_ALONE = 1024, /* with --score no request is needed */
   CLI_QUANTISE = 2048,    /* --from, --descales, ...; of a request what a tensor has */
-  CLI_LSE = 4096          /* --no-lse */
+  CLI_LSE = 4096,         /* --no-lse */
+  CLI_COLD = 8192         /* --cold */
 };
 
 enum cli_color { CLI_COLOR_AUTO, CLI_COLOR_ALWAYS, CLI_COLOR_NEVER };
@@ -61,6 +62,7 @@ struct cli_options {
   uint64_t seed; /* 0: not given */
   int rows;      /* checked per problem; 0: default */
   bool no_lse;   /* of a forward O alone is asked for */
+  bool cold;     /* L2 is overwritten before each run that is timed */
 
   const char *from, *descales; /* files of quantise */
   bool rotate;

@@ -26,6 +26,7 @@ enum {
   KEY_SEED,
   KEY_ROWS,
   KEY_NO_LSE,
+  KEY_COLD,
   KEY_FROM,
   KEY_DESCALES,
   KEY_ROTATE,
@@ -81,6 +82,9 @@ static const struct argp_option rows_options[] = {
 static const struct argp_option lse_options[] = {
     {"no-lse", KEY_NO_LSE, NULL, 0, "Of a forward O alone is asked for, no LSE", 5}, {0}};
 
+static const struct argp_option cold_options[] = {
+    {"cold", KEY_COLD, NULL, 0, "Overwrite L2 before each run that is timed", 5}, {0}};
+
 static const struct argp_option output_options[] = {
     {"output", 'o', "FILE", 0, "Write there; - is stdout", 6}, {0}};
 
@@ -117,10 +121,10 @@ static const struct {
   unsigned takes;
   const struct argp_option *options; /* NULL: those of a request */
 } groups[] = {
-    {CLI_REQUESTS, NULL},         {CLI_GPU, gpu_options},          {CLI_DEVICE, device_options},
-    {CLI_CONFIG, config_options}, {CLI_SEARCH, search_options},    {CLI_SEED, seed_options},
-    {CLI_ROWS, rows_options},     {CLI_OUTPUT, output_options},    {CLI_LSE, lse_options},
-    {CLI_CACHE, cache_options},   {CLI_QUANTISE, quantise_options}};
+    {CLI_REQUESTS, NULL},         {CLI_GPU, gpu_options},       {CLI_DEVICE, device_options},
+    {CLI_CONFIG, config_options}, {CLI_SEARCH, search_options}, {CLI_SEED, seed_options},
+    {CLI_ROWS, rows_options},     {CLI_OUTPUT, output_options}, {CLI_LSE, lse_options},
+    {CLI_COLD, cold_options},     {CLI_CACHE, cache_options},   {CLI_QUANTISE, quantise_options}};
 
 enum { GROUPS = sizeof groups / sizeof *groups };
 
@@ -220,6 +224,7 @@ static int set_option(struct cli_options *options, int key, const char *text) {
   case KEY_SEED: return seed_given(options, text);
   case KEY_ROWS: return int_given("--rows", text, 1, 1000000, &options->rows);
   case KEY_NO_LSE: options->no_lse = true; return FT_OK;
+  case KEY_COLD: options->cold = true; return FT_OK;
   case 'o': return text_given("--output", text, &options->output);
   case KEY_FROM: return text_given("--from", text, &options->from);
   case KEY_DESCALES: return text_given("--descales", text, &options->descales);

@@ -5,7 +5,7 @@
 #include "tuner/cli/cli_plan.h"
 #include "tuner/cli/cli_table.h"
 #include "tuner/cli/command.h"
-#include "tuner/search/measure.h"
+#include "tuner/search/measure_cold.h"
 #include "tuner/verify/problem.h"
 #include "tuner/verify/problem_options.h"
 
@@ -82,7 +82,9 @@ static int measure(struct bench *bench, struct ft_request request) {
   FT_CHECK(ft_problem_fit(problem, payload.plan));
   payload.arguments = ft_problem_arguments(problem);
   const struct ft_runnable runnable = {launch, &payload};
-  FT_CHECK(ft_measure(&timing, bench->session, bench->nvml, &runnable, &policy, NULL));
+  FT_CHECK(bench->cli->options.cold
+               ? ft_measure_cold(&timing, bench->session, bench->nvml, &runnable, NULL)
+               : ft_measure(&timing, bench->session, bench->nvml, &runnable, &policy, NULL));
   /* FLOPs are counted for the blocks that were really kept, where that is known. */
   const double density = ft_problem_mask_density(problem);
   if (request.mask_rows > 0 && density >= 0) request.mask_density = density;
@@ -122,7 +124,7 @@ static int run(struct cli *cli) {
   cli_table_begin(&bench.table, ">median us|>spread us|>TFLOP/s|>SM MHz|request|config");
   code = measure_all(&bench);
   cli_json_target(cli, &bench.target);
-  cli_json(cli, "policy", cli_json_text(FT_POLICY));
+  cli_json(cli, "policy", cli_json_text(cli->options.cold ? FT_POLICY_COLD : FT_POLICY));
   cli_json(cli, "results", bench.results);
   cli_table_end(cli, &bench.table);
   ft_nvml_close(bench.nvml);
@@ -140,6 +142,8 @@ const struct command command_bench = {
     .details =
         "Times are of one launch, by CUDA events, medians of 25 samples; TFLOP/s count visible "
         "pairs, as FlashAttention does. The spread is half the distance between the 20th and "
-        "the 80th percentile. An emulated GPU has no clock and is refused.",
-    .takes = CLI_REQUESTS | CLI_GPU | CLI_DEVICE | CLI_CONFIG | CLI_SEED | CLI_LSE,
+        "the 80th percentile. Repeats find in L2 what the run before left there; with --cold each "
+        "finds "
+        "it overwritten. An emulated GPU has no clock and is refused.",
+    .takes = CLI_REQUESTS | CLI_GPU | CLI_DEVICE | CLI_CONFIG | CLI_SEED | CLI_LSE | CLI_COLD,
     .run = run};
