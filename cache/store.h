@@ -129,6 +129,10 @@ int ft_store_kernel_of_config(struct ft_store *store, const struct ft_query *que
 int ft_store_trials(struct ft_store *store, const struct ft_request *bucket, const char *device,
                     bool (*visit)(void *payload, const struct ft_trial *trial), void *payload);
 
+/* These alone; return false to stop. */
+int ft_store_shipped(struct ft_store *store,
+                     bool (*visit)(void *payload, const struct ft_trial *trial), void *payload);
+
 /* How often this store has taken in trials. No lock is taken. */
 unsigned ft_store_taken_in(struct ft_store *store);
 

@@ -44,7 +44,7 @@ static bool same_spot(const struct ft_spot *a, const struct ft_spot *b) {
 }
 
 static int spots_of(struct ft_store *store, const struct ft_request *bucket, const char *device,
-                    struct ft_spots *spots) {
+                    int last_layer, struct ft_spots *spots) {
   static const char sql[] = "SELECT DISTINCT bucket, device FROM trials WHERE "
                             "(?1 IS NULL OR bucket = ?1) AND (?2 IS NULL OR device = ?2)";
   char *text = NULL;
@@ -54,26 +54,28 @@ static int spots_of(struct ft_store *store, const struct ft_request *bucket, con
     status = ft_row_request_text(&rounded, &text);
   }
   const char *const texts[3] = {text, device, NULL};
-  const int last_layer = store->shipped_layer > 0 ? store->shipped_layer - 1 : -1;
   if (status == FT_OK) status = ft_store_spots(store, sql, texts, last_layer, spots);
   free(text);
   return status;
 }
 
 /* One (bucket, device) at a time is held in memory, and the lock is not held while the caller
- * looks: a list of everything is long, and the callback may use the store. */
-int ft_store_trials(struct ft_store *store, const struct ft_request *bucket, const char *device,
-                    bool (*visit)(void *payload, const struct ft_trial *trial), void *payload) {
+ * looks: a list of everything is long, and the callback may use the store. layer: as of a filter;
+ * that of what is shipped is the last. */
+static int visit_all(struct ft_store *store, const struct ft_request *bucket, const char *device,
+                     int layer, bool (*visit)(void *payload, const struct ft_trial *trial),
+                     void *payload) {
+  const int before_shipped = store->shipped_layer > 0 ? store->shipped_layer - 1 : -1;
   struct ft_spots spots = {0};
   ft_store_enter(store);
-  int status = spots_of(store, bucket, device, &spots);
+  int status = spots_of(store, bucket, device, layer < 0 ? before_shipped : layer, &spots);
   ft_store_leave(store);
 
   bool wanted = true;
   for (size_t i = 0; status == FT_OK && wanted && i < spots.count; i++) {
     if (i > 0 && same_spot(&spots.at[i - 1], &spots.at[i])) continue;
     const struct ft_filter filter = {
-        .bucket = spots.at[i].bucket, .device = spots.at[i].device, .layer = -1};
+        .bucket = spots.at[i].bucket, .device = spots.at[i].device, .layer = layer};
     struct ft_entries entries;
     ft_store_enter(store);
     status = ft_store_gather(store, &filter, &entries);
@@ -87,4 +89,15 @@ int ft_store_trials(struct ft_store *store, const struct ft_request *bucket, con
   ft_store_tell_skipped(store);
   ft_store_leave(store);
   return status;
+}
+
+int ft_store_trials(struct ft_store *store, const struct ft_request *bucket, const char *device,
+                    bool (*visit)(void *payload, const struct ft_trial *trial), void *payload) {
+  return visit_all(store, bucket, device, -1, visit, payload);
+}
+
+int ft_store_shipped(struct ft_store *store,
+                     bool (*visit)(void *payload, const struct ft_trial *trial), void *payload) {
+  if (store->shipped_layer == 0) return FT_OK;
+  return visit_all(store, NULL, NULL, store->shipped_layer, visit, payload);
 }

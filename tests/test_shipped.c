@@ -414,6 +414,22 @@ START_TEST(explain_tells_when_and_where_a_winner_was_measured) {
 }
 END_TEST
 
+START_TEST(doctor_tells_what_ships) {
+  int count = 0;
+  setenv("FATUNE_CACHE_DIR", folder, 1);
+  setenv("FATUNE_SHIPPED", "on", 1);
+  expect("doctor", 0);
+  const char *const told = strstr(output, "\nshipped ");
+  ck_assert_msg(told != NULL && sscanf(told, "%*s ok %d winners, measured from", &count) == 1, "%s",
+                output);
+  ck_assert_int_gt(count, 70);
+  ck_assert_ptr_nonnull(strstr(told, " ago), the last on nvidia-h200/sm_90/132, driver 580."));
+  setenv("FATUNE_SHIPPED", "off", 1);
+  expect("doctor", 0);
+  ck_assert_ptr_null(strstr(output, "\nshipped "));
+}
+END_TEST
+
 static char default_bucket[256]; /* of a default that ships, measured at other sizes */
 
 static void look_for_default(const char *path, int number, char *line) {
@@ -460,6 +476,7 @@ Suite *make_shipped_suite(void) {
   tcase_add_test(tests, every_model_is_served_and_measured_once);
   tcase_add_test(tests, every_winner_that_ships_is_found);
   tcase_add_test(tests, explain_tells_when_and_where_a_winner_was_measured);
+  tcase_add_test(tests, doctor_tells_what_ships);
   tcase_add_test(tests, where_the_default_won_the_default_of_the_request_is_taken);
   suite_add_tcase(suite, tests);
   return suite;

@@ -89,14 +89,23 @@ static const char *or_unknown(const char *text) {
   return text[0] != '\0' ? text : "unknown";
 }
 
-void cli_explain_measured(struct cli *cli, const struct ft_choice *choice) {
-  enum { DAY = 24 * 60 * 60 };
-  char day[16] = "?";
+void cli_day(int64_t at, char day[16]) {
+  const time_t seconds = (time_t)at;
   struct tm date;
-  const time_t at = (time_t)choice->at;
+  if (gmtime_r(&seconds, &date) == NULL || strftime(day, 16, "%Y-%m-%d", &date) == 0)
+    strcpy(day, "?");
+}
+
+long long cli_days_since(int64_t at) {
+  enum { DAY = 24 * 60 * 60 };
+  return ((long long)time(NULL) - (long long)at) / DAY;
+}
+
+void cli_explain_measured(struct cli *cli, const struct ft_choice *choice) {
+  char day[16];
   if (choice->at == 0 || choice->hit == FT_HIT_MODEL) return;
-  if (gmtime_r(&at, &date) != NULL) (void)strftime(day, sizeof day, "%Y-%m-%d", &date);
-  const long long days = ((long long)time(NULL) - (long long)choice->at) / DAY;
+  cli_day(choice->at, day);
+  const long long days = cli_days_since(choice->at);
   cli_field(cli, "measured", "%s (%lld day%s ago), %s, driver %s, NVRTC %s", day, days,
             days == 1 ? "" : "s", choice->device, or_unknown(choice->driver),
             or_unknown(choice->nvrtc));

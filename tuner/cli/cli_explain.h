@@ -24,6 +24,10 @@ int cli_trials_read(struct cli_trials *trials, fatune_session *session,
                     const struct ft_request *bucket, const char *device,
                     const struct ft_config *chosen);
 
+/* "2026-11-28" of seconds since 1970, in UTC; "?" beyond what has a date. And how long ago. */
+void cli_day(int64_t at, char day[16]);
+long long cli_days_since(int64_t at);
+
 /* When, on which GPU, by which driver and compiler the chosen config was measured. */
 void cli_explain_measured(struct cli *cli, const struct ft_choice *choice);
 

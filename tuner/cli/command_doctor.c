@@ -10,6 +10,7 @@
 #include "runtime/kernel_source.h"
 #include "runtime/nvml.h"
 #include "runtime/session.h"
+#include "tuner/cli/cli_explain.h"
 #include "tuner/cli/cli_fit.h"
 #include "tuner/cli/command.h"
 
@@ -192,6 +193,45 @@ static void check_layers(struct doctor *doctor) {
   }
 }
 
+/* Of winners that ship: those that were measured last tell by what. */
+struct shipped {
+  int count;
+  int64_t first, last;
+  char device[96], driver[32], nvrtc[64];
+};
+
+static bool take_shipped(void *payload, const struct ft_trial *trial) {
+  struct shipped *const shipped = payload;
+  if (shipped->count == 0 || trial->at < shipped->first) shipped->first = trial->at;
+  if (shipped->count == 0 || trial->at >= shipped->last) {
+    shipped->last = trial->at;
+    snprintf(shipped->device, sizeof shipped->device, "%s", trial->device);
+    snprintf(shipped->driver, sizeof shipped->driver, "%s", trial->driver);
+    snprintf(shipped->nvrtc, sizeof shipped->nvrtc, "%s", trial->nvrtc);
+  }
+  shipped->count++;
+  return true;
+}
+
+static void check_shipped(struct doctor *doctor) {
+  struct shipped shipped = {0};
+  char line[320], first[16], last[16];
+  if (ft_store_shipped(doctor->session->store, take_shipped, &shipped) != FT_OK) {
+    check(doctor, "shipped", STATE_BAD, ft_detail(), "defaults and the model choose");
+    return;
+  }
+  if (shipped.count == 0) return;
+  cli_day(shipped.first, first);
+  cli_day(shipped.last, last);
+  const long long days = cli_days_since(shipped.last);
+  snprintf(
+      line, sizeof line,
+      "%d winners, measured from %s to %s (%lld day%s ago), the last on %s, driver %s, NVRTC %s",
+      shipped.count, first, last, days, days == 1 ? "" : "s", shipped.device, shipped.driver,
+      shipped.nvrtc);
+  check(doctor, "shipped", STATE_OK, line, "");
+}
+
 static void check_caches(struct doctor *doctor) {
   struct ft_store *const store = doctor->session->store;
   struct ft_store_stats stats = {0};
@@ -209,6 +249,7 @@ static void check_caches(struct doctor *doctor) {
                           : "see the warnings",
         "faults are misses: everything works, but slower; `fatune cache verify --repair`");
   check_layers(doctor);
+  check_shipped(doctor);
 }
 
 static void check_templates(struct doctor *doctor) {
