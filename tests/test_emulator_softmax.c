@@ -55,6 +55,8 @@ static const struct {
      "    row_sum[h] *= factor[h];\n", ""},
     {"O that is not corrected", steps, "parts/consumer_steps.cu.in",
      "  correct(consumer.rO, correction);\n", ""},
+    {"O corrected where no maximum has grown", steps, "parts/wgmma_softmax.cu.in",
+     "  if (!correction.due) return;\n", ""},
     {"rows g + 8 of O corrected by the factor of rows g", steps, "parts/consumer_steps.cu.in",
      "return {due, factor[0], factor[1]};", "return {due, factor[0], factor[0]};"},
     {"LSE with half the maximum", steps, "parts/epilogue_wgmma.cu.in", "(row_max + lg2(l))",
