@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/rows_of_heads.cu.in, parts/outputs.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/p_range.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/walk_order.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/load_tile.cu.in, parts/load_values.cu.in, parts/produce.cu.in, parts/score_tile_none.cu.in, parts/score_keys_none.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_unset.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/rows_of_heads.cu.in, parts/outputs.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/p_range.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/walk_order.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/load_tile.cu.in, parts/load_values.cu.in, parts/produce.cu.in, parts/score_tile_none.cu.in, parts/score_keys_none.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -278,6 +278,11 @@ template <int N> __device__ __forceinline__ void registers_release() {
 template <int N> __device__ __forceinline__ void registers_claim() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N));
 }
+
+// ---- no PTX: variables without a value ---------------------------------------------------------------------
+// On some paths these variables have no value. There they are copied, and the copies are not used. The compiler for a GPU need not
+// be told so. The emulator has another function of this name: it takes a copy of what was never written for an error.
+template <class... Any> __device__ __forceinline__ void may_be_unset(Any &...) {}
 
 // ---- PTX: wgmma (sm_90a) ------------------------------------------------------------------------------------
 // Before the first product, and whenever other code has touched the registers of one.
@@ -1687,6 +1692,7 @@ __device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardP
     hide_scores(consumer.rS, params.sequence, params.visibility, work.q0 + consumer.warp * 16, step.key, consumer.lane);
   }
   float factor[2];
+  may_be_unset(factor[0], factor[1]);
   const int due = may_move(exponents) ? follow_maxima<MAY_SEE_NONE>(factor, consumer, params) : 0;
   if (PINGPONG_SOFTMAX) {
     wait_turn(consumer);
