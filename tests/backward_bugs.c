@@ -17,7 +17,7 @@ static void run_with(struct emulator_run *run, const struct backward_bug *bug, c
     ck_assert_int_eq(fatune_score_add(&options.request.score, session, bug->score, NULL), FT_OK);
     options.request.score_gradients = bug->gradients;
   }
-  setenv("FATUNE_EMULATOR_STEPS", "3000000", 1);
+  setenv("FATUNE_EMULATOR_STEPS", "8000000", 1);
   emulator_run(run, session, &options, bug->config ? bug->config : ATOMIC);
   fatune_session_close(session);
 }

@@ -214,7 +214,7 @@ static const struct bug bugs[] = {
      .piece = "for (int step = keys.steps - 1; step >= 0; --step)",
      .other = "for (int step = keys.steps - 1; step >= 0; step += 0)",
      /* Where the count runs out, in the loop or in what it calls: either way it is named. */
-     .words = {"does not end: the block has taken 1000000 steps", "mma_loop_staged.cu.in:"}},
+     .words = {"does not end: the block has taken 2000000 steps", "mma_loop_staged.cu.in:"}},
 };
 
 static struct ft_problem_options problem_of(const struct bug *bug) {
@@ -274,7 +274,7 @@ START_TEST(planted_bugs_are_caught_where_they_are) {
   const size_t number = EMULATOR_CHOOSE(_i, bugs);
   const struct bug *const bug = &bugs[number];
   struct emulator_run run;
-  setenv("FATUNE_EMULATOR_STEPS", "1000000", 1);
+  setenv("FATUNE_EMULATOR_STEPS", "2000000", 1);
   if (bug->plain) setenv("FATUNE_EMULATOR_HOOKS", "1", 1);
   const struct planted planted = emulator_plant(bug->file, bug->piece, bug->other);
   run_with(&run, bug, planted.folder);

@@ -125,7 +125,7 @@ START_TEST(bugs_are_seen) {
   const size_t number = EMULATOR_CHOOSE(_i, bugs);
   const struct planted planted =
       emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
-  setenv("FATUNE_EMULATOR_STEPS", "50000000", 1); /* one waits for what never comes */
+  setenv("FATUNE_EMULATOR_STEPS", "100000000", 1); /* one waits for what never comes */
   struct ft_problem_options options =
       emulator_options(bugs[number].request, FT_LAYOUT_PADDED, emulator_seed());
   options.want_dlse = options.request.pass == FT_BACKWARD;

@@ -160,7 +160,7 @@ void ft_emulator_expect(const struct ft_emulated_tensor *tensors, int count) {
 /* $FATUNE_EMULATOR_STEPS, else what no kernel of ours comes near in one block. */
 static cu_result read_steps(uint64_t *steps) {
   const char *const text = secure_getenv("FATUNE_EMULATOR_STEPS");
-  *steps = 2000000000;
+  *steps = 4000000000;
   if (!text || !*text) return 0;
   char *end;
   errno = 0;
