@@ -149,19 +149,11 @@ static bool is_sized(const struct ft_request *request) {
          request->seqlen_k > 0;
 }
 
-/* Large problems need a larger margin, as their defaults were searched for with more care. Margins
- * of backwards below 1.1 gained nothing on requests that were held out. fit.py has the same
- * numbers. */
-static const double LONG_US = 200, LONG_FORWARD = 1.05, LONG_BACKWARD = 1.1, LONG_OTHER = 1.3;
-
 double ft_choice_margin(const struct ft_ranker *ranker, const struct ft_config *config) {
   const struct ft_config *const standard = &ranker->standard.config;
   const struct ft_fit_choice *const fit = ft_fit_choice_of(config->family->pass, ranker->of.arch);
   if (!fit || ft_config_compare(config, standard) == 0) return 1;
-  const bool is_long = ranker->standard.prediction.us >= LONG_US;
-  const double long_margin = config->family->pass == FT_FORWARD ? LONG_FORWARD : LONG_BACKWARD;
-  return config->family == standard->family ? fmax(fit->margin, is_long ? long_margin : 1)
-                                            : fmax(fit->other_family, is_long ? LONG_OTHER : 1);
+  return fit->margin;
 }
 
 int ft_model_choose(const struct ft_request *request, const struct ft_arch *arch,

@@ -25,9 +25,7 @@ struct ft_fit_choice {
   enum ft_pass pass;
   const char *target;
   int requests;
-  /* How much faster than the default a config must be predicted to be, for it to be taken; one of
-   * another family. */
-  double margin, other_family;
+  double margin; /* so much faster than the default must a config be predicted to be, to be taken */
   double usual, usual_least, chosen, chosen_least; /* geometric means, least ones */
 };
 

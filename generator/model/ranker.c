@@ -36,7 +36,7 @@ struct ft_prediction ft_ranker_by_hand(const struct ft_ranker *ranker,
 /* What a prediction by hand is to be multiplied by; the features are filled in. */
 static double factor_of(struct ft_ranker *ranker, const struct ft_config *config,
                         const struct ft_prediction *by_hand) {
-  static const double MOST = 0.7; /* of the logarithm: beyond it the data says nothing */
+  static const double MOST = 1.2; /* of the logarithm: beyond it the data says nothing */
   const struct ft_modelled of = modelled(ranker, config);
   ft_config_features(&ranker->features, &of, by_hand, &ranker->standard);
   if (!ranker->trees) return 1;

@@ -7,39 +7,40 @@ beside them, which a build has inside.
 
 What is fitted, a pass at a time and its families together, is the logarithm of time measured over time predicted by hand, as a sum
 of boosted trees of features. Times compare within a section of the file and a request alone, so of each such group only what its
-trials differ by counts. They count in cycles: finals run on a hotter GPU than screenings, with a clock up to a fifth lower.
+trials differ by counts. They count in cycles: finals run on a hotter GPU than screenings, with a clock up to a fifth lower. CatBoost
+makes the trees: python3 -m pip install catboost==1.2.10.
 
 A fit is judged by requests held out, and by kinds of requests held out: those whose words differ in lengths, batch and heads alone.
 Parts of either are left out in turn, the trees come from the rest alone, and what was left out is ranked. What is taken before
-anything is measured is the default, unless the trees put another config so much before it: a margin, and a larger one for another
-family. The margins that are recorded are the best over requests held out; the figures of the choice are by margins that come
-from other requests, too: a fifth of them is judged at a time by margins from the rest.
+anything is measured is the default, unless the trees put another config so much before it: a margin. The margin that is recorded is
+the best over requests held out; the figures of the choice are by margins that come from other requests, too: a fifth of them is
+judged at a time by the margin from the rest.
 
 The ceiling is the rank that a model without error would have: what is measured twice, in two sections, differs."""
 import argparse
 import collections
-import itertools
+import json
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
+import catboost
 import numpy as np
 
-DEPTH, ROUNDS, RATE, HELD, BINS = 6, 700, 0.07, 3.0, 32  # of the trees; HELD draws leaves to 0
+DEPTH, ROUNDS, RATE, HELD, PLACES = 6, 2000, 0.2, 3.0, 64  # of the trees; HELD draws leaves to 0, PLACES are those where a feature may be divided
 COLUMNS, GROUPS = 0.4, 0.7  # share of the features and of the groups that a tree is made of
-NEAR = 0.15  # a trial that is slower than the best of its group by this share counts half, as those near the best are to be told apart
+NEAR = 0.2  # a trial that is slower than the best of its group by this share counts half, as those near the best are to be told apart
 SWEEP = 0.3  # a sweep of one request is not worth as much as all others: trials of a group count by their number to minus that
 UNIT = 8192  # FT_TREE_UNIT
-MOST = 0.7  # of the factor's logarithm, as in ranker.c
+MOST = 1.2  # of the factor's logarithm, as in ranker.c
 LEAST_CONFIGS = 12  # of a group, for its ranking to say anything: fewer were near equals, one knob apart
 LEAST_CHOICE = 6  # of a group with the default among them, for a choice
-# More is asked than the trials need: in use the best is taken of some hundred configs, and not of the dozen that were timed.
-MARGINS, OTHER_MARGINS = (1.035, 1.05, 1.08), (1.05, 1.08, 1.15, 1.3)  # by less a decode of the benchmarks had another than its default
+MARGINS = (1.01, 1.02, 1.035, 1.05)
 STARTS = 48  # of a pass: configs that were the fastest somewhere, which a choice asks besides the default's neighbours
-LONG_US, LONG_MARGINS = 200, {"forward": (1.05, 1.3), "backward": (1.1, 1.3)}  # as in choice.c
 TILE = ("block_m", "block_n", "warps", "split_keys", "dq_mode")  # knobs by which starts differ
-FOLDS = 8
+FOLDS = 5
 NOT_OF = {"backward": "default_"}  # features that a pass is not asked about: by these, less that is faster was found where held out
 DRAWS = 400  # of noise, for the ceiling
 SLOWER, AGAIN = 1.03, 5  # of a default's time; so many times trees are made again where they put such a config before it
@@ -96,7 +97,7 @@ def correlation(a, b):
 
 def table(trials, names):
     column = {name: n for n, name in enumerate(names)}
-    x = np.zeros((len(trials), len(names)))
+    x = np.zeros((len(trials), len(names)), np.float32)
     for n, trial in enumerate(trials):
         for name, value in trial.features.items():
             if name in column:
@@ -104,86 +105,67 @@ def table(trials, names):
     return x
 
 
-def edges_of(values):
-    """Where a feature may be divided: between neighbours, at most BINS - 1 of such places."""
-    unique = np.unique(values)
-    places = (unique[1:] + unique[:-1]) / 2
-    if len(places) < BINS:
-        return places
-    wanted = np.quantile(values, np.linspace(0, 1, BINS + 1)[1:-1])
-    return np.unique(places[np.clip(np.searchsorted(places, wanted), 0, len(places) - 1)])
+def weights_of(trials, group, heavier):
+    us, least = np.array([t.us for t in trials]), np.full(group.max() + 1, np.inf)
+    np.minimum.at(least, group, us)
+    weight = np.bincount(group)[group] ** -SWEEP / (1 + ((us / least[group] - 1) / NEAR) ** 2)
+    weight *= np.array([heavier.get(t.group, 1.0) for t in trials])
+    return weight / weight.mean()
 
 
 class Trees:
-    """Boosted trees, each of which asks the same questions of all trials. The loss is of what the trials of a group differ by."""
+    """Boosted trees, each of which asks the same questions of all trials. QueryRMSE is the loss of what the trials of a group differ by."""
 
-    def __init__(self, trials, seed=0, heavier=None):
+    def __init__(self, trials, heavier=None):
         """heavier: {group: how many times its trials count}"""
         self.names = sorted({name for trial in trials for name in trial.features})
-        random = np.random.default_rng(seed)
-        x = table(trials, self.names)
-        y = np.array([np.log(t.us / t.by_hand) for t in trials])
+        trials = sorted(trials, key=lambda t: t.group)
         number = {}
         group = np.array([number.setdefault(t.group, len(number)) for t in trials])
-        us, least = np.array([t.us for t in trials]), np.full(len(number), np.inf)
-        np.minimum.at(least, group, us)
-        weight = np.bincount(group)[group] ** -SWEEP / (1 + ((us / least[group] - 1) / NEAR) ** 2)
-        weight *= np.array([(heavier or {}).get(t.group, 1.0) for t in trials])
-        of_group = np.bincount(group, weight)
-        self.edges = [edges_of(column) for column in x.T]
-        bins = np.stack([np.searchsorted(edges, column, side="left") for edges, column in zip(self.edges, x.T)], axis=1)
-        useful = np.array([len(edges) > 0 for edges in self.edges])
-        sums = np.zeros(len(trials))
-        self.list = []  # (questions as (column, edge), leaves)
-        for _ in range(ROUNDS):
-            rest = y - sums
-            rest -= (np.bincount(group, weight * rest) / of_group)[group]
-            columns = np.flatnonzero(useful & (random.random(len(self.names)) < COLUMNS))
-            taken = np.flatnonzero((random.random(len(number)) < GROUPS)[group])
-            questions, leaves = self.grow(bins[taken][:, columns], (weight * rest)[taken], weight[taken], columns)
-            self.list.append((questions, leaves))
-            sums += leaves[self.leaf(bins, questions)]
-
-    def grow(self, bins, slopes, weights, columns):
-        leaf, questions = np.zeros(len(bins), np.int64), []
-        offsets = np.arange(len(columns)) * BINS
-        for level in range(DEPTH):
-            at = (leaf[:, None] * (len(columns) * BINS) + offsets + bins).ravel()
-            shape = (1 << level, len(columns), BINS)
-            slope, weight = (np.cumsum(np.bincount(at, np.repeat(of, len(columns)), np.prod(shape)).reshape(shape), axis=2)
-                             for of in (slopes, weights))
-            all_slope, all_weight = slope[:, :, -1:], weight[:, :, -1:]
-            gain = (slope**2 / (weight + HELD) + (all_slope - slope) ** 2 / (all_weight - weight + HELD)).sum(axis=0)
-            for n, column in enumerate(columns):
-                gain[n, len(self.edges[column]):] = -1
-            n, edge = np.unravel_index(np.argmax(gain), gain.shape)
-            questions.append((int(columns[n]), int(edge)))
-            leaf = leaf * 2 + (bins[:, n] > edge)
-        sums = (np.bincount(leaf, of, 1 << DEPTH) for of in (slopes, weights))
-        slope, weight = sums
-        return questions, np.round(RATE * slope / (weight + HELD) * UNIT) / UNIT
+        pool = catboost.Pool(table(trials, self.names), label=[np.log(t.us / t.by_hand) for t in trials],
+                             weight=weights_of(trials, group, heavier or {}), group_id=group)
+        model = catboost.CatBoost({
+            "loss_function": "QueryRMSE", "iterations": ROUNDS, "learning_rate": RATE, "depth": DEPTH, "l2_leaf_reg": HELD, "border_count": PLACES,
+            "rsm": COLUMNS, "bootstrap_type": "Bernoulli", "subsample": GROUPS, "sampling_unit": "Group", "leaf_estimation_method": "Newton",
+            "boosting_type": "Plain", "random_seed": 0, "verbose": 0, "allow_writing_files": False})
+        model.fit(pool)
+        self.list = self.read(model)  # (questions as (column, above), leaves)
 
     @staticmethod
-    def leaf(bins, questions):
-        at = np.zeros(len(bins), np.int64)
-        for column, edge in questions:
-            at = at * 2 + (bins[:, column] > edge)
-        return at
+    def read(model):
+        """The answer to the first question is the highest bit of a leaf's number; in CatBoost's the lowest."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "trees.json")
+            model.save_model(str(path), format="json")
+            document = json.loads(path.read_text(encoding="utf-8"))
+        column = {feature["feature_index"]: feature["flat_feature_index"] for feature in document["features_info"]["float_features"]}
+        trees = []
+        for tree in document["oblivious_trees"]:
+            asked = [(column[split["float_feature_index"]], np.float32(split["border"])) for split in tree["splits"]]
+            fewer = DEPTH - len(asked)  # such a tree asks its last question again
+            leaves = np.zeros(1 << DEPTH)
+            for leaf in range(1 << DEPTH):
+                answers = [leaf >> (DEPTH - 1 - n) & 1 for n in range(len(asked))]
+                leaves[leaf] = tree["leaf_values"][sum(answer << n for n, answer in enumerate(answers))]
+            trees.append((asked + asked[-1:] * fewer, np.round(leaves * UNIT) / UNIT))
+        return trees
 
     def predict(self, trials):
-        x = table(trials, self.names)
-        bins = np.stack([np.searchsorted(edges, column, side="left") for edges, column in zip(self.edges, x.T)], axis=1)
-        sums = sum(leaves[self.leaf(bins, questions)] for questions, leaves in self.list)
+        x, sums = table(trials, self.names).T.copy(), np.zeros(len(trials))
+        for asked, leaves in self.list:
+            leaf = np.zeros(len(trials), np.int64)
+            for column, above in asked:
+                leaf = leaf * 2 + (x[column] > above)
+            sums += leaves[leaf]
         return np.array([t.by_hand for t in trials]) * np.exp(np.clip(sums, -MOST, MOST))
 
     def text(self):
         """A tree is two lines of initialisers: what it asks, its leaves."""
         lines = []
-        for questions, leaves in self.list:
-            asked = ", ".join(f"ASK({self.names[column]}, {float(np.float32(self.edges[column][edge])):.9g}f)".replace("f)", "f)")
-                              for column, edge in questions)
-            lines.append(f"{{{{{asked}}},\n {{{','.join(str(int(round(leaf * UNIT))) for leaf in leaves)}}}}},")
-        return re.sub(r"(, -?\d+)f\)", r"\1.0f)", "\n".join(lines)) + "\n"
+        for asked, leaves in self.list:
+            asks = ", ".join(f"ASK({self.names[column]}, {float(above):#.9g}f)" for column, above in asked)
+            lines.append(f"{{{{{asks}}},\n {{{','.join(str(int(round(leaf * UNIT))) for leaf in leaves)}}}}},")
+        return "\n".join(lines) + "\n"
 
 
 def held_out(trials, of, seed=1):
@@ -256,42 +238,42 @@ def ceiling(trials, noise):
 
 
 def choosable(trials):
-    """Groups in which the default was timed, and others."""
-    return [members for members in groups_of(trials).values() if len(members) >= LEAST_CHOICE and any(t.usual for t in members)]
+    """Of groups in which the default was timed, and others, what may be chosen."""
+    groups = ([t for t in members if t.legal or t.usual] for members in groups_of(trials).values())
+    return [members for members in groups if len(members) >= LEAST_CHOICE and any(t.usual for t in members)]
 
 
-def chosen(members, predicted, margins):
-    """The default, unless another is predicted to be faster by a margin; the second is for other families."""
-    usual = next(t for t in members if t.usual)
-    if usual.by_hand >= LONG_US:
-        margins = tuple(max(pair) for pair in zip(margins, LONG_MARGINS[usual.request.split()[0]]))
-    def asked(t):
-        return predicted[t] * (1.0 if t is usual else margins[t.family != usual.family])
-    return min((t for t in members if t.legal or t is usual), key=asked), usual
+def usual_of(members):
+    return next(t for t in members if t.usual)
 
 
-def worth(groups, predicted, margins):
+def chosen(members, predicted, margin):
+    """The default, unless another is predicted to be faster by a margin."""
+    usual = usual_of(members)
+    return min(members, key=lambda t: predicted[t] * (1.0 if t is usual else margin)), usual
+
+
+def worth(groups, predicted, margin):
     """Best over choice in the geometric mean. What is lost to the default counts twice more, and the worst tenth again, by a quarter."""
-    pairs = [(chosen(g, predicted, margins), min(t.us for t in g)) for g in groups]
+    pairs = [(chosen(g, predicted, margin), min(t.us for t in g)) for g in groups]
     logs = np.sort([np.log(best / taken.us) for (taken, _), best in pairs])
     lost = np.mean([min(0.0, np.log(usual.us / taken.us)) for (taken, usual), _ in pairs]) if pairs else 0.0
     return logs.mean() + 2 * lost + 0.25 * logs[: max(1, len(logs) // 10)].mean() if pairs else 0.0
 
 
-def best_margins(groups, predicted):
-    pairs = [(own, other) for own, other in itertools.product(MARGINS, OTHER_MARGINS) if other >= own]
-    return max(pairs, key=lambda pair: round(worth(groups, predicted, pair), 4) + 1e-6 * sum(pair))
+def best_margin(groups, predicted):
+    return max(MARGINS, key=lambda margin: round(worth(groups, predicted, margin), 4) + 1e-6 * margin)
 
 
 def choice_figures(trials, predicted, seed=5):
-    """Per group: best over default, best over choice, by margins that come from other requests."""
+    """Per group: best over default, best over choice, by a margin that comes from other requests."""
     parts, groups, out = 5, choosable(trials), []
     requests = sorted({g[0].request for g in groups})
     part_of = {requests[r]: n % parts for n, r in enumerate(np.random.default_rng(seed).permutation(len(requests)))}
     for part in range(parts):
-        margins = best_margins([g for g in groups if part_of[g[0].request] != part], predicted)
+        margin = best_margin([g for g in groups if part_of[g[0].request] != part], predicted)
         for g in (g for g in groups if part_of[g[0].request] == part):
-            taken, usual = chosen(g, predicted, margins)
+            taken, usual = chosen(g, predicted, margin)
             best = min(t.us for t in g)
             out.append((best / usual.us, best / taken.us, g[0].request, taken.config))
     return out
@@ -300,9 +282,8 @@ def choice_figures(trials, predicted, seed=5):
 def misled(trials, predicted):
     """Groups in which a config that was measured to be slower than the default is put before it."""
     def is_before(t, usual):
-        return t.legal and predicted[t] * MARGINS[0] < predicted[usual] and t.us > SLOWER * usual.us
-    return [members[0].group for members in choosable(trials)
-            for usual in [next(t for t in members if t.usual)] if any(is_before(t, usual) for t in members)]
+        return predicted[t] * MARGINS[0] < predicted[usual] and t.us > SLOWER * usual.us
+    return [members[0].group for members in choosable(trials) if any(is_before(t, usual_of(members)) for t in members)]
 
 
 def trees_of_all(trials):
@@ -363,15 +344,15 @@ def fit_pass(name, target, read, noise, verbose):
         print(f"{family:22s}", " ".join(f"{word}={value}" for word, value in values.items()))
         rows.append(f"{{FAMILY({family}), .target = \"{target}\", " + ", ".join(f".{word} = {value}" for word, value in values.items()) + "},")
     figures = choice_figures(trials, unseen)
-    margins = best_margins(choosable(trials), unseen)
+    margin = best_margin(choosable(trials), unseen)
     usual, taken = [f[0] for f in figures], [f[1] for f in figures]
-    print(f"{name}: margins {margins}; best over default of {len(figures)} groups: {summary(usual)}; over choice, held out: {summary(taken)}")
+    print(f"{name}: margin {margin}; best over default of {len(figures)} groups: {summary(usual)}; over choice, held out: {summary(taken)}")
     kinds = [f[1] for f in choice_figures(trials, of_kinds)]
     print(f"    kinds held out: {summary(kinds)}; slower than the default by 3 %: {sum(t < 0.97 * u for u, t in zip(usual, taken))}, faster: "
           f"{sum(t > 1.03 * u for u, t in zip(usual, taken))}")
     for usual_ratio, ratio, request, config in sorted(figures, key=lambda f: f[1])[:verbose]:
         print(f"    {usual_ratio:.3f} {ratio:.3f} {request} | {config}")
-    choice = (f"{{.pass = FT_{name.upper()}, .target = \"{target}\", .margin = {margins[0]}, .other_family = {margins[1]}, "
+    choice = (f"{{.pass = FT_{name.upper()}, .target = \"{target}\", .margin = {margin}, "
               f".requests = {len(figures)}, .usual = {geomean(usual):.3f}, .usual_least = {min(usual):.3f}, .chosen = {geomean(taken):.3f}, "
               f".chosen_least = {min(taken):.3f}}},")
     return trees.text(), rows, choice, [f"{{\"{target}\", \"{config}\"}}," for config in starts_of(trials)]
