@@ -110,7 +110,8 @@ void ft_interpret_forced(struct ft_interpreter *interpreter, const struct ft_sco
 }
 
 void ft_interpret(struct ft_interpreter *interpreter, const struct ft_score_inputs *inputs) {
-  ft_interpret_forced(interpreter, inputs, NULL, 0);
+  static const struct ft_forced none[1];
+  ft_interpret_forced(interpreter, inputs, none, 0);
 }
 
 double ft_score_size(const struct ft_expression *expression, int number,

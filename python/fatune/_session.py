@@ -157,7 +157,7 @@ class Session:
             system_path=_bytes(system_path), template_dir=_bytes(template_dir),
             memory_only=int(memory_only), compile=0 if compile else -1,
             emulate=None if emulate is None else emulate.encode())
-        tell: Callable[[str], None] = _LOG.warning if log is None else log
+        tell: Callable[[str], None] = log or (lambda line: _LOG.warning("%s", line))
         options.log = s.LogFunction(lambda _, line: tell(line.decode(errors="replace")))
         self.opened = _OpenSession(options)
         self.handle = self.opened.handle

@@ -211,19 +211,29 @@ static int show(const char *path, const char *requests) {
   return code;
 }
 
+static double number_of(const char *text) {
+  char *end;
+  const double number = strtod(text, &end);
+  if (end != text && *end == '\0') return number;
+  fprintf(stderr, "record_many: '%s' is no number\n", text);
+  exit(FAILED);
+}
+
 int main(int count, char **words) {
   const char *const what = count > 1 ? words[1] : "";
   if (strcmp(what, "configs") == 0 && count == 5)
-    return each_request(words[2], words[4], put_configs, &(struct asked){.count = atoi(words[3])});
+    return each_request(words[2], words[4], put_configs,
+                        &(struct asked){.count = (int)number_of(words[3])});
   if (strcmp(what, "replay") == 0 && count == 6)
     return each_request(words[2], words[5], put_replay,
-                        &(struct asked){.count = atoi(words[4]), .trials = words[3]});
+                        &(struct asked){.count = (int)number_of(words[4]), .trials = words[3]});
   if (strcmp(what, "compile") == 0 && count == 6)
-    return compile(words[2], words[3], atoi(words[4]), atof(words[5]));
+    return compile(words[2], words[3], (int)number_of(words[4]), number_of(words[5]));
   if (strcmp(what, "run") == 0 && (count == 7 || count == 8))
     return run(words[2], words[3], count == 8 ? words[7] : "record_many",
-               (struct ft_many_run){
-                   .finalists = atoi(words[4]), .seconds = atof(words[5]), .from = atoi(words[6])});
+               (struct ft_many_run){.finalists = (int)number_of(words[4]),
+                                    .seconds = number_of(words[5]),
+                                    .from = (int)number_of(words[6])});
   if (strcmp(what, "pack") == 0 && (count == 4 || count == 5))
     return pack(words[2], words[3], count == 5 ? words[4] : NULL);
   if (strcmp(what, "show") == 0 && count == 4) return show(words[2], words[3]);
