@@ -409,14 +409,14 @@ START_TEST(measuring_repeats_as_the_policy_says) {
   policy.give_up_us = 599;
   ck_assert_status(ft_measure(&timing, lab.session, NULL, runnables, &policy, NULL), FT_OK);
   ck_assert_int_eq(timing.sample_count, 1);
-  ck_assert_int_eq(launches[0], 2);
+  ck_assert_int_eq(launches[0], 3);
 
   launches[0] = 0;
   ck_assert_status(ft_measure_interleaved(timings, lab.session, NULL, runnables, 2, &policy, NULL),
                    FT_OK);
   ck_assert(timings[0].sample_count == 1 && timings[1].sample_count == 0);
   ck_assert_double_eq_tol(timings[0].median_us, 600, 0.01);
-  ck_assert(launches[0] == 2 && launches[1] == 0);
+  ck_assert(launches[0] == 3 && launches[1] == 0);
 
   launches[0] = 0;
   policy.give_up_us = 601;
@@ -428,6 +428,30 @@ START_TEST(measuring_repeats_as_the_policy_says) {
   ck_assert_int_eq(launches[0], 1 + 1 + 2 + 4 + 4 * (1 + 4));
   ck_assert_int_eq(launches[1], 1 + 1 + 2 + 4 + 4 * 4);
   ck_assert_int_eq(lab.cuda.live(), live);
+  ft_session_leave(lab.session);
+  fake_lab_close(&lab);
+}
+END_TEST
+
+static int launch_second_late(void *payload, cu_stream stream) {
+  int *const launches = payload;
+  const int status = launch_600_us(launches, stream);
+  if (*launches == 2) gpu_time.tv_sec += 1;
+  return status;
+}
+
+START_TEST(one_late_run_is_no_ground_to_give_up) {
+  const struct fake_lab lab = fake_lab_open();
+  ck_assert_status(ft_session_enter(lab.session), FT_OK);
+  int launches = 0;
+  const struct ft_runnable runnable = {launch_second_late, &launches};
+  const struct ft_measure_policy policy = {.sample_us = 2000, .samples = 4, .give_up_us = 2400};
+  struct ft_timing timing;
+  lab.cuda.clock(&gpu_time);
+  ck_assert_status(ft_measure(&timing, lab.session, NULL, &runnable, &policy, NULL), FT_OK);
+  ck_assert_int_eq(timing.sample_count, 4);
+  ck_assert_double_eq_tol(timing.median_us, 600, 0.01);
+  lab.cuda.clock(NULL);
   ft_session_leave(lab.session);
   fake_lab_close(&lab);
 }
@@ -465,6 +489,7 @@ Suite *make_problem_suite(void) {
   tcase_add_test(tcase, without_host_copies_there_is_no_verdict);
   tcase_add_test(tcase, no_driver_failure_leaks);
   tcase_add_test(tcase, measuring_repeats_as_the_policy_says);
+  tcase_add_test(tcase, one_late_run_is_no_ground_to_give_up);
   tcase_add_test(tcase, cold_measuring_overwrites_l2_before_each_run);
   tcase_add_test(tcase, a_gpu_that_does_nothing_is_found_out);
   suite_add_tcase(suite, tcase);

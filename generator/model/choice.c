@@ -1,11 +1,10 @@
-/* choice.c: whether the model knows a config that is clearly faster than the default.
+/* choice.c: whether the model knows a config that is faster than the default.
  * in -> out: request + arch -> a config.
  *
- * The default is from tables of what was fastest for requests that were measured. It is seldom far
- * from the best, and then mostly where tiles and multiprocessors do not come out even, which the
- * model reckons with. The model errs by some percent for any config, and the best of many
- * predictions is one that errs in its favour. So it decides where it sees a clear gain: the margins
- * come with the fit.
+ * The default is from tables of what was fastest for requests that were measured, a few of each
+ * kind. The fit is made of many timings of nearly all kinds. It errs by some percent for any
+ * config, and the best of many predictions is one that errs in its favour. So a config is taken
+ * instead of the default that is predicted to be faster by a margin, which comes with the fit.
  *
  * Asked are the configs that differ in a knob or two from a family's default, or from one that was
  * the fastest for another request. The prediction by hand is cheap and puts the most promising in

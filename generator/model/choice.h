@@ -1,4 +1,4 @@
-/* choice.h: whether the model knows a config that is clearly faster than the default.
+/* choice.h: whether the model knows a config that is faster than the default.
  * in -> out: request + arch -> a config. */
 #ifndef GENERATOR_CHOICE_H
 #define GENERATOR_CHOICE_H

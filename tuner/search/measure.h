@@ -30,11 +30,11 @@ struct ft_measure_policy {
   double warmup_us;  /* the least duration of the warm-up */
   double sample_us;  /* the least duration of an interval */
   int samples;       /* <= FT_TRIAL_SAMPLES */
-  double give_up_us; /* stop after the first sample if one run takes longer; 0: never */
+  double give_up_us; /* no samples but one if two runs take longer; 0: never */
 };
 
 /* Times one candidate. Two runs go before the samples; if the second takes longer than give_up_us,
- * it is the only sample. FT_E_DEVICE when a launch fails or the GPU does not answer within
+ * and a third does, the shorter of both is the only sample. FT_E_DEVICE when a launch fails or the GPU does not answer within
  * FT_RUN_SECONDS. */
 int ft_measure(struct ft_timing *timing, fatune_session *session, struct ft_nvml *nvml,
                const struct ft_runnable *runnable, const struct ft_measure_policy *policy,
