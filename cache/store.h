@@ -81,8 +81,8 @@ int ft_store_trial_put(struct ft_store *store, const struct ft_trial *trial);
 /* ORDER HIT */
 enum ft_hit {
   FT_HIT_DEFAULT, /* nothing known: the hand-written default */
-  FT_HIT_MODEL, /* predicted for this bucket and device class, or clearly before the default by the
-                   model that the session asks (generator/model/choice.h) */
+  FT_HIT_MODEL,   /* predicted for this bucket and device class, or before the default by the
+                     model that the session asks (generator/model/choice.h) */
   FT_HIT_SHIPPED, /* measured by the project, for this bucket or one near it: the built-in layer */
   FT_HIT_NEAR,    /* measured for the nearest bucket on this device class, or on a device of the
                      same target, or with other templates */

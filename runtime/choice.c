@@ -1,6 +1,6 @@
 /* choice.c: the config of a request.
  * in -> out: request + GPU -> what the caches know, where it is legal here; else the default, or
- * what the model puts clearly before it. */
+ * what the model puts before it. */
 #include "runtime/choice.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "runtime/scores.h"
 #include "runtime/session.h"
 
-/* The default, or what the model puts clearly before it. */
+/* The default, or what the model puts before it. */
 static int choose_unmeasured(fatune_session *session, const struct ft_request *request,
                              const struct ft_arch *arch, const char *why,
                              struct ft_choice *choice) {
@@ -27,7 +27,7 @@ static int choose_unmeasured(fatune_session *session, const struct ft_request *r
   choice->hit = gain > 1 ? FT_HIT_MODEL : FT_HIT_DEFAULT;
   const bool asked = ft_fit_choice_of(request->pass, arch) != NULL;
   snprintf(choice->note, sizeof choice->note, "%s%s", why,
-           asked ? "; the model puts nothing clearly before the default" : "");
+           asked ? "; the model puts nothing before the default" : "");
   if (gain > 1)
     snprintf(choice->note, sizeof choice->note,
              "%s; by the model the default takes %.2f times as long", why, gain);

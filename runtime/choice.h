@@ -11,7 +11,7 @@
 #include "runtime/fatune.h"
 
 /* The config that the caches have for a request on an arch. If they have none that is legal, it is
- * the default, or one that the model finds clearly faster (generator/model/choice.h).
+ * the default, or one that the model finds faster (generator/model/choice.h).
  * device_class as in ft_device.id; NULL for a GPU that is not here. */
 int ft_session_choose(fatune_session *session, const struct ft_request *request,
                       const struct ft_arch *arch, const char *device_class,

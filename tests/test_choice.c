@@ -1,4 +1,4 @@
-/* test_choice.c: what the model puts before a default is legal and clearly faster by the model
+/* test_choice.c: what the model puts before a default is legal and faster by the model
  * itself, and seldom slower where both were measured, in no row of the benchmarks.
  * in -> out: requests, GPUs, recorded trials -> Check suite. */
 #include "tests/suites.h"
@@ -38,7 +38,7 @@ static double us_of(struct ft_ranker *ranker, const struct ft_config *config) {
   return ft_ranker_us(ranker, config, &by_hand);
 }
 
-START_TEST(a_choice_is_legal_and_clearly_faster) {
+START_TEST(a_choice_is_legal_and_faster_by_a_margin) {
   const struct ft_request request = known_request(requests[_i]);
   for (int n = 0; n < FT_COUNT(gpus); ++n) {
     const struct ft_arch arch = known_gpu(gpus[n]);
@@ -202,7 +202,7 @@ END_TEST
 Suite *make_choice_suite(void) {
   Suite *const suite = suite_create("choice");
   TCase *const tests = tcase_create("all");
-  tcase_add_loop_test(tests, a_choice_is_legal_and_clearly_faster, 0, FT_COUNT(requests));
+  tcase_add_loop_test(tests, a_choice_is_legal_and_faster_by_a_margin, 0, FT_COUNT(requests));
   tcase_add_test(tests, a_class_of_requests_keeps_its_default);
   tcase_add_test(tests, rows_of_the_benchmarks_take_nothing_slower);
   tcase_add_test(tests, few_choices_are_slower_where_both_were_measured);

@@ -142,7 +142,7 @@ START_TEST(an_untuned_choice_says_what_the_model_said) {
       ck_assert_ptr_null(strstr(note, "model"));
     else
       ck_assert_ptr_nonnull(strstr(note, strcmp(hit, "default") == 0
-                                             ? "; the model puts nothing clearly before the default"
+                                             ? "; the model puts nothing before the default"
                                              : "; by the model the default takes"));
     json_decref(root);
   }

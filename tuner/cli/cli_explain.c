@@ -65,7 +65,7 @@ void cli_explain_why(const struct cli_trials *trials, const struct ft_choice *ch
   }
   if (choice->hit == FT_HIT_MODEL && choice->median_us <= 0) {
     ft_text_add(text, "nothing usable is known for this request here, and the model puts this "
-                      "clearly before the hand-written default; `fatune tune` measures");
+                      "before the hand-written default; `fatune tune` measures");
     return;
   }
   if (!(chosen->median_us > 0)) { /* from another bucket, GPU or layer */
