@@ -199,17 +199,17 @@ END_TEST
 
 START_TEST(emit_has_a_document) {
   static char config[512], source[sizeof output], line[1024];
-  expect("emit d64 nq512 --gpu sm_90 --json", 0);
+  expect("emit d64 nq512 --gpu sm_80 --json", 0);
   json_t *root = document("emit");
   ck_assert_str_eq(text_at(root, "origin"), "default");
-  ck_assert_str_eq(text_at(json_object_get(root, "gpu"), "target"), "sm_90");
+  ck_assert_str_eq(text_at(json_object_get(root, "gpu"), "target"), "sm_80");
   ck_assert_ptr_nonnull(strstr(text_at(root, "source"), "fatune_kernel"));
   ck_assert_uint_eq(strlen(text_at(root, "digest")), 64);
   snprintf(config, sizeof config, "%s", text_at(root, "config"));
   snprintf(source, sizeof source, "%s", text_at(root, "source"));
   json_decref(root);
 
-  snprintf(line, sizeof line, "emit d64 nq512 --gpu sm_90 --json --config '%s'", config);
+  snprintf(line, sizeof line, "emit d64 nq512 --gpu sm_80 --json --config '%s'", config);
   expect(line, 0);
   root = document("emit");
   ck_assert_str_eq(text_at(root, "origin"), "given");
