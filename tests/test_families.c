@@ -160,6 +160,30 @@ START_TEST(targets_serve_what_they_can) {
 }
 END_TEST
 
+/* Few queries on pages: a rule wants their blocks to share steps, which ragged ones cannot. */
+START_TEST(few_queries_on_pages_have_a_default) {
+  static const char *const gpus[] = {"a100", "l4", "h200", "b200", "rtx5090"};
+  static const char *const dtypes[] = {"bf16 kv=e4m3", "e4m3", "fp32", "tf32", "fp16"};
+  static const char *const others[] = {"", " causal", " ragged", " causal sinks ragged"};
+  static const int dims[] = {64, 128, 144, 256}, pages[] = {2, 16, 64}, queries[] = {1, 27, 60};
+  seed_cases();
+  for (int round = 0; round < 300; ++round) {
+    const struct ft_arch arch = known_gpu(gpus[random_int(0, FT_COUNT(gpus) - 1)]);
+    char text[160];
+    struct ft_config config;
+    snprintf(
+        text, sizeof text, "forward %s d%d hq8 hkv%d b%d nq%d nk7045%s pages=%d",
+        dtypes[random_int(0, FT_COUNT(dtypes) - 1)], dims[random_int(0, FT_COUNT(dims) - 1)],
+        1 << random_int(0, 3), random_int(2, 16), queries[random_int(0, FT_COUNT(queries) - 1)],
+        others[random_int(0, FT_COUNT(others) - 1)], pages[random_int(0, FT_COUNT(pages) - 1)]);
+    const struct ft_request request = known_request(text);
+    if (ft_rules_serves(&request, &arch) != FT_OK) continue;
+    ck_assert_msg(ft_default_config(&request, &arch, &config) == FT_OK, "%s on %s: %s", text,
+                  arch.name, ft_detail());
+  }
+}
+END_TEST
+
 Suite *make_families_suite(void) {
   Suite *const suite = suite_create("families");
   TCase *const tests = tcase_create("all");
@@ -169,6 +193,7 @@ Suite *make_families_suite(void) {
   tcase_add_test(tests, templates_read_every_knob_and_all_of_the_budget);
   tcase_add_test(tests, families_serve_what_they_are_for);
   tcase_add_test(tests, targets_serve_what_they_can);
+  tcase_add_test(tests, few_queries_on_pages_have_a_default);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -206,12 +206,13 @@ static bool shared_rows(const struct ft_rule_case *of) {
   return knobs(of)->key_warps == 0 || rows <= 2 * knobs(of)->block_m;
 }
 
-/* K and V are in pages, so only the device knows the lengths of the walks of few queries. */
+/* K and V are in pages, so only the device knows the lengths of the walks of few queries. Of ragged
+ * ones keys are never divided. */
 static bool has_mixed_walks(const struct ft_rule_case *of) {
   enum { FEW_ROWS = 64 };
   const int64_t rows = of->request->seqlen_q << ft_pack_of(of->config, of->request).bits;
-  return of->request->pages > 0 && of->request->batch != 1 && of->request->heads_kv > 0 &&
-         rows > 0 && rows <= FEW_ROWS;
+  return of->request->pages > 0 && !of->request->ragged && of->request->batch != 1 &&
+         of->request->heads_kv > 0 && rows > 0 && rows <= FEW_ROWS;
 }
 
 static bool shared_steps(const struct ft_rule_case *of) {

@@ -96,14 +96,17 @@ static bool take_of_few_tiles(const struct ft_request *request, const struct ft_
   return false;
 }
 
+/* split_keys: 0, or 1 for blocks that share the steps of all sequences. */
 static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
-                           struct ft_config *config) {
+                           int split_keys, struct ft_config *config) {
   const bool converts = request->dtype == FT_E4M3 && !ft_has_mma_of_e4m3(arch);
   const struct favourite *const list = converts ? converted : favourites;
   const int count = converts ? FT_COUNT(converted) : FT_COUNT(favourites);
   for (int i = 0; i < count; ++i) {
+    struct ft_mma_forward_knobs knobs = list[i].knobs;
     if (!ft_favourite_counts(list[i].of, request)) continue;
-    *config = ft_config_make(&ft_mma_forward_family, &list[i].knobs);
+    knobs.split_keys = split_keys;
+    *config = ft_config_make(&ft_mma_forward_family, &knobs);
     if (ft_config_is_legal(config, request, arch)) return true;
   }
   return false;
@@ -111,14 +114,15 @@ static bool take_favourite(const struct ft_request *request, const struct ft_arc
 
 /* For what is left (fine masks, short queries, small shared memory): one warp per 16 rows, which
  * always fits the registers, the largest tile first. */
-static bool climb_down(const struct ft_request *request, const struct ft_arch *arch,
+static bool climb_down(const struct ft_request *request, const struct ft_arch *arch, int split_keys,
                        struct ft_config *config) {
   static const int rows[] = {64, 32, 16}, columns[] = {64, 32, 48, 16};
   for (int m = 0; m < FT_COUNT(rows); ++m)
     for (int n = 0; n < FT_COUNT(columns); ++n)
       for (int stages = arch->sm >= 80 ? 2 : 1; stages >= 1; --stages) {
-        *config = FT_CONFIG(mma_forward, .block_m = rows[m], .block_n = columns[n],
-                            .warps = rows[m] / 16, .stages = stages, .ctas_per_sm = 1);
+        *config =
+            FT_CONFIG(mma_forward, .block_m = rows[m], .block_n = columns[n], .warps = rows[m] / 16,
+                      .stages = stages, .split_keys = split_keys, .ctas_per_sm = 1);
         if (ft_config_is_legal(config, request, arch)) return true;
       }
   return false;
@@ -355,9 +359,11 @@ bool ft_mma_forward_default(const struct ft_request *request, const struct ft_ar
                             struct ft_config *config) {
   double us;
   if (ft_mma_forward_of_few_rows(request, arch, config, &us)) return true;
-  if (!take_of_few_tiles(request, arch, config) && !take_favourite(request, arch, config) &&
-      !climb_down(request, arch, config))
-    return false;
-  divide_few(request, arch, config);
-  return true;
+  if (take_of_few_tiles(request, arch, config) || take_favourite(request, arch, 0, config) ||
+      climb_down(request, arch, 0, config)) {
+    divide_few(request, arch, config);
+    return true;
+  }
+  /* Walks of a few tiles over pages, whose lengths the device alone knows. */
+  return take_favourite(request, arch, 1, config) || climb_down(request, arch, 1, config);
 }
