@@ -422,7 +422,7 @@ START_TEST(doctor_tells_what_ships) {
   const char *const told = strstr(output, "\nshipped ");
   const char *const number = told ? strstr(told, " ok ") : NULL;
   ck_assert_msg(number != NULL, "%s", output);
-  ck_assert_int_gt(strtol(number + strlen(" ok "), &behind, 10), 70);
+  ck_assert_int_gt(strtol(&number[strlen(" ok ")], &behind, 10), 70);
   ck_assert_msg(strstr(behind, " winners, measured from") == behind, "%s", output);
   ck_assert_ptr_nonnull(strstr(told, " ago), the last on nvidia-h200/sm_90/132, driver 580."));
   setenv("FATUNE_SHIPPED", "off", 1);
