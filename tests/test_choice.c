@@ -1,5 +1,6 @@
-/* test_choice.c: what the model puts before a default is legal and faster by the model
- * itself, and seldom slower where both were measured, in no row of the benchmarks.
+/* test_choice.c: a config that the model chooses instead of a default is legal, and faster by the
+ * model itself. Where both were measured it is seldom slower; in the rows of the benchmarks it was
+ * measured, and is no slower.
  * in -> out: requests, GPUs, recorded trials -> Check suite. */
 #include "tests/suites.h"
 

@@ -364,6 +364,7 @@ bool ft_mma_forward_default(const struct ft_request *request, const struct ft_ar
     divide_few(request, arch, config);
     return true;
   }
-  /* Walks of a few tiles over pages, whose lengths the device alone knows. */
+  /* Few queries on pages: a rule wants their blocks to share steps (mma_forward.c, shared_steps).
+   */
   return take_favourite(request, arch, 1, config) || climb_down(request, arch, 1, config);
 }

@@ -29,9 +29,9 @@
 #define UNDER_ASAN 0
 #endif
 
-/* -Og: less time than with -O1 for compiler and kernel together, and more reads of what was never
- * written are left in. -g1: lines for messages. Contraction: as NVRTC does. pattern: what was never
- * written shows. */
+/* -Og: compiler and kernel together take less time than with -O1, and the compiler removes fewer of
+ * the reads of variables without a value, which the emulator is to find. -g1: messages name lines.
+ * Contraction: as NVRTC does. pattern: variables without a value hold one that shows. */
 static const char *const common_flags[] = {
     "-std=c++17",
     "-Og",

@@ -8,8 +8,9 @@
 
 #define FT_POLICY_COLD "events-cold/1"
 
-/* Of each sample one launch, after a write over twice the bytes of L2. The interval has what an
- * event and the start of a launch take, a microsecond or two. FT_E_DEVICE: as ft_measure. */
+/* Each sample is the time of one launch, before which twice the bytes of L2 were overwritten. Each
+ * has in it what an event and the start of a launch take, a microsecond or two. FT_E_DEVICE: as
+ * ft_measure. */
 int ft_measure_cold(struct ft_timing *timing, fatune_session *session, struct ft_nvml *nvml,
                     const struct ft_runnable *runnable, cu_stream stream);
 

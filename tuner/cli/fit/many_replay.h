@@ -1,7 +1,7 @@
 /* many_replay.h: a search over times that were recorded.
  * in -> out: file of trials (trials_file.h), request, GPU -> what a search of normal effort would
- * have tried and found. It is the search itself, on a machine that answers from the trials; what
- * they do not have fails to compile there. */
+ * have tried and found. The search itself runs, on a simulated machine whose times are those of the
+ * file. A config without a trial there fails to compile. */
 #ifndef TUNER_MANY_REPLAY_H
 #define TUNER_MANY_REPLAY_H
 

@@ -1,8 +1,8 @@
 /* many_run.h: the configs of a list, timed on the GPU.
- * in -> out: session, list -> trials in a file (trials_file.h): each config in turn with the first
- * of its request; then, where finals are wanted, the best and the first two of the request
- * verified, and in turn with each other. Kernels come from the session's cache alone. Inputs are
- * random; of a backward O and LSE are made up. */
+ * in -> out: session, list -> trials in a file (trials_file.h): each config is timed in turn with
+ * the first of its request. Where finals are wanted, the first two of the request and the fastest
+ * others are then verified, and timed in turn with each other. Kernels come from the session's
+ * cache alone. Inputs are random; of a backward O and LSE are made up. */
 #ifndef TUNER_MANY_RUN_H
 #define TUNER_MANY_RUN_H
 

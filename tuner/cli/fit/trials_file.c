@@ -16,7 +16,8 @@ struct reader {
   int request; /* of the trials that follow; -1: none */
 };
 
-/* Room for one more. Arrays have a capacity of powers of two. */
+/* Makes room for one element more. An array that is full is doubled, so it is full where `count`
+ * is a power of two. */
 static int grow(void **array, int count, size_t size) {
   if (count > 0 && (count & (count - 1)) != 0) return FT_OK;
   void *const grown = realloc(*array, size * (size_t)(count > 0 ? 2 * count : 1));
