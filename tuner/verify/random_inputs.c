@@ -89,9 +89,14 @@ void ft_random_make_coarse(void *tensor, enum ft_dtype dtype, int64_t count) {
     set(tensor, dtype, n, roundf((float)ft_number(kept_as, tensor, n) * 64) / 64);
 }
 
-void ft_random_make_e4m3(void *tensor, enum ft_dtype dtype, int64_t count) {
-  for (int64_t n = 0; n < count; n++)
-    set(tensor, dtype, n, ft_from_e4m3(ft_to_e4m3((float)ft_number(dtype, tensor, n))));
+void ft_random_make_e4m3(uint16_t *tensor, enum ft_dtype dtype, int64_t count) {
+  enum { PATTERNS = 1 << 16 };
+  uint16_t rounded[PATTERNS];
+  for (int n = 0; n < PATTERNS; n++) {
+    const float value = (float)ft_from_dtype(dtype, (uint16_t)n);
+    rounded[n] = pattern_of(dtype, ft_from_e4m3(ft_to_e4m3(value)));
+  }
+  for (int64_t n = 0; n < count; n++) tensor[n] = rounded[tensor[n]];
 }
 
 int ft_random_blocks(uint8_t **blocks, const struct ft_request *request, int64_t batch, int heads,

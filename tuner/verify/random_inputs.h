@@ -16,7 +16,7 @@ int ft_random_pieces(void **tensor, enum ft_dtype dtype, int64_t count, uint64_t
 void ft_random_make_coarse(void *tensor, enum ft_dtype dtype, int64_t count);
 
 /* Rounds elements of a 16-bit dtype to numbers of e4m3. */
-void ft_random_make_e4m3(void *tensor, enum ft_dtype dtype, int64_t count);
+void ft_random_make_e4m3(uint16_t *tensor, enum ft_dtype dtype, int64_t count);
 
 /* A random bitmap of the mask, with an empty list if it has three or more; *density is that of the
  * bitmap. */
