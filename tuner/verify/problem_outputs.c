@@ -73,32 +73,37 @@ bool ft_output_fence_broken(const unsigned char *image, size_t bytes, const char
  * and outputs have up to 1e8 elements for each candidate. */
 enum { LOT = 32 };
 
-static unsigned nan_halves(const uint16_t *values, int count, unsigned infinity) {
-  unsigned nans = 0;
-  for (int n = 0; n < count; n++) nans |= (values[n] & 0x7FFFu) > infinity;
-  return nans;
+/* The largest magnitude, as a pattern. Signed: there is a vector instruction for their maximum. */
+static int16_t largest_half(const uint16_t *values, int count) {
+  int16_t largest = 0;
+  for (int n = 0; n < count; n++) {
+    const int16_t magnitude = (int16_t)(values[n] & 0x7FFF);
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return largest;
 }
 
-static unsigned nan_floats(const uint32_t *patterns, int count) {
-  unsigned nans = 0;
-  for (int n = 0; n < count; n++) nans |= (patterns[n] & 0x7FFFFFFFu) > 0x7F800000u;
-  return nans;
+static int32_t largest_float(const uint32_t *patterns, int count) {
+  int32_t largest = 0;
+  for (int n = 0; n < count; n++) {
+    const int32_t magnitude = (int32_t)(patterns[n] & 0x7FFFFFFFu);
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return largest;
 }
 
-static bool holds_nan(enum ft_dtype dtype, const void *values, int count) {
-  const unsigned infinity = dtype == FT_FP16 ? 0x7C00 : 0x7F80;
-  unsigned nans = 0;
-  int n = 0;
+static bool holds_nan(enum ft_dtype dtype, const void *values, int64_t count) {
+  const int16_t infinity = dtype == FT_FP16 ? 0x7C00 : 0x7F80;
+  bool nan = false;
+  int64_t n = 0;
   if (dtype == FT_FP32) {
     const uint32_t *const patterns = values;
-    for (; n + LOT <= count; n += LOT) nans |= nan_floats(patterns + n, LOT);
-    nans |= nan_floats(patterns + n, count - n);
-  } else {
-    const uint16_t *const halves = values;
-    for (; n + LOT <= count; n += LOT) nans |= nan_halves(halves + n, LOT, infinity);
-    nans |= nan_halves(halves + n, count - n, infinity);
+    for (; n + LOT <= count; n += LOT) nan |= largest_float(patterns + n, LOT) > 0x7F800000;
+    return nan || largest_float(patterns + n, (int)(count - n)) > 0x7F800000;
   }
-  return nans != 0;
+  const uint16_t *const halves = values;
+  for (; n + LOT <= count; n += LOT) nan |= largest_half(halves + n, LOT) > infinity;
+  return nan || largest_half(halves + n, (int)(count - n)) > infinity;
 }
 
 static int poisoned_halves(const uint16_t *values, int count) {
@@ -130,6 +135,8 @@ static int64_t count_poisoned(const struct ft_shape *shape, const void *values) 
 
 bool ft_output_unwritten(const struct ft_shape *shape, enum ft_dtype dtype, const void *values,
                          const char *name, const char *what, struct ft_comparison *comparison) {
+  const bool without_gaps = shape->span == shape->held;
+  if (without_gaps && !holds_nan(dtype, values, shape->span)) return false;
   for (int64_t b = 0; b < shape->batch; b++) {
     for (int64_t row = 0; row < ft_shape_rows(shape, b); row++) {
       for (int head = 0; head < shape->heads; head++) {
