@@ -19,7 +19,9 @@ judged at a time by the margin from the rest.
 The ceiling is the rank that a model without error would have: what is measured twice, in two sections, differs."""
 import argparse
 import collections
+import concurrent.futures
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -116,8 +118,8 @@ def weights_of(trials, group, heavier):
 class Trees:
     """Boosted trees, each of which asks the same questions of all trials. QueryRMSE is the loss of what the trials of a group differ by."""
 
-    def __init__(self, trials, heavier=None):
-        """heavier: {group: how many times its trials count}"""
+    def __init__(self, trials, heavier=None, threads=-1):
+        """heavier: {group: how many times its trials count}; threads: -1 for one a core"""
         self.names = sorted({name for trial in trials for name in trial.features})
         trials = sorted(trials, key=lambda t: t.group)
         number = {}
@@ -127,7 +129,7 @@ class Trees:
         model = catboost.CatBoost({
             "loss_function": "QueryRMSE", "iterations": ROUNDS, "learning_rate": RATE, "depth": DEPTH, "l2_leaf_reg": HELD, "border_count": PLACES,
             "rsm": COLUMNS, "bootstrap_type": "Bernoulli", "subsample": GROUPS, "sampling_unit": "Group", "leaf_estimation_method": "Newton",
-            "boosting_type": "Plain", "random_seed": 0, "verbose": 0, "allow_writing_files": False})
+            "boosting_type": "Plain", "random_seed": 0, "thread_count": threads, "verbose": 0, "allow_writing_files": False})
         model.fit(pool)
         self.list = self.read(model)  # (questions as (column, above), leaves)
 
@@ -172,13 +174,16 @@ def held_out(trials, of, seed=1):
     """Predicted times of every trial, by trees that have not seen its request or kind."""
     names = sorted({of(t) for t in trials})
     fold_of = {names[r]: n % FOLDS for n, r in enumerate(np.random.default_rng(seed).permutation(len(names)))}
-    out = {}
-    for fold in range(FOLDS):
+    cores = os.cpu_count() or 1
+    workers = min(FOLDS, cores)
+
+    def predict(fold):
         seen = [t for t in trials if fold_of[of(t)] != fold]
         unseen = [t for t in trials if fold_of[of(t)] == fold]
-        if unseen:
-            out.update(zip(unseen, Trees(seen).predict(unseen)))
-    return out
+        return dict(zip(unseen, Trees(seen, threads=cores // workers).predict(unseen))) if unseen else {}
+
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        return {trial: us for part in pool.map(predict, range(FOLDS)) for trial, us in part.items()}
 
 
 # ---- how good they are ---------------------------------------------------------------------------
