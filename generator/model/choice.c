@@ -92,12 +92,20 @@ static void ask_neighbours(struct search *search, const struct ft_config *from) 
  * and *config as it was, if none was asked. */
 static double fastest_asked(const struct search *search, struct ft_config *config) {
   double least = INFINITY;
-  for (int n = 0; n < search->count; n++) {
-    const struct asked *const it = &search->list[n];
-    const double us = ft_ranker_us(search->ranker, &it->config, &it->by_hand);
-    if (us >= least) continue;
-    least = us;
-    *config = it->config;
+  for (int first = 0; first < search->count; first += FT_TREE_LANES) {
+    const int left = search->count - first, count = left < FT_TREE_LANES ? left : FT_TREE_LANES;
+    struct ft_ranked lot[FT_TREE_LANES];
+    double us[FT_TREE_LANES];
+    for (int n = 0; n < count; n++) {
+      const struct asked *const it = &search->list[first + n];
+      lot[n] = (struct ft_ranked){&it->config, it->by_hand};
+    }
+    ft_ranker_us_of(search->ranker, lot, count, us);
+    for (int n = 0; n < count; n++) {
+      if (us[n] >= least) continue;
+      least = us[n];
+      *config = *lot[n].config;
+    }
   }
   return least;
 }

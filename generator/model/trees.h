@@ -1,12 +1,17 @@
-/* trees.h: boosted trees as data, and their sum.
- * in -> out: features -> the logarithm of a factor on a prediction.
- * A tree asks the same few questions of every config, so its leaf is found without a branch. */
+/* trees.h: boosted trees as data, and their sums.
+ * in -> out: features of several configs -> the logarithm of a factor on each one's prediction.
+ * A tree asks the same few questions of every config, so its leaf is found without a branch, and of
+ * several configs at once by vector instructions. */
 #ifndef GENERATOR_TREES_H
 #define GENERATOR_TREES_H
 
 #include "generator/model/features.h"
 
-enum { FT_TREE_DEPTH = 6, FT_TREE_UNIT = 8192 }; /* the latter: what a leaf of 1 counts as */
+enum {
+  FT_TREE_DEPTH = 6,
+  FT_TREE_UNIT = 8192, /* what a leaf of 1 counts as */
+  FT_TREE_LANES = 8    /* configs whose sums are made at once */
+};
 
 struct ft_tree {
   struct {
@@ -21,6 +26,12 @@ struct ft_trees {
   int count;
 };
 
-double ft_trees_sum(const struct ft_trees *trees, const struct ft_features *features);
+/* A config each. */
+struct ft_feature_lanes {
+  float of[FT_FEATURES][FT_TREE_LANES];
+};
+
+void ft_trees_sums(const struct ft_trees *trees, const struct ft_feature_lanes *features,
+                   double sums[FT_TREE_LANES]);
 
 #endif

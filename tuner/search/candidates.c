@@ -32,6 +32,18 @@ static int append(struct ft_candidates *candidates, int *capacity, struct ft_can
   return FT_OK;
 }
 
+static void predict(struct ft_candidates *candidates, struct ft_ranker *ranker) {
+  for (int first = 0; first < candidates->count; first += FT_TREE_LANES) {
+    struct ft_candidate *const lot = &candidates->list[first];
+    const int left = candidates->count - first, count = left < FT_TREE_LANES ? left : FT_TREE_LANES;
+    const struct ft_config *configs[FT_TREE_LANES];
+    double us[FT_TREE_LANES];
+    for (int n = 0; n < count; n++) configs[n] = &lot[n].config;
+    ft_ranker_promises(ranker, configs, count, us);
+    for (int n = 0; n < count; n++) lot[n].predicted_us = us[n];
+  }
+}
+
 static bool same_tile(const struct ft_config *a, const struct ft_config *b) {
   return a->family == b->family && ft_config_block_m(a) == ft_config_block_m(b) &&
          ft_config_block_n(a) == ft_config_block_n(b);
@@ -88,12 +100,11 @@ int ft_candidates_make(struct ft_candidates *candidates, const struct ft_request
   int status = FT_OK, capacity = 0;
   struct ft_config config;
   while (ft_space_next(&space, &config)) {
-    const struct ft_candidate candidate = {.config = config,
-                                           .predicted_us = ft_ranker_promise(&ranker, &config),
-                                           .is_default =
-                                               ft_config_compare(&config, &space.first) == 0};
+    const struct ft_candidate candidate = {
+        .config = config, .is_default = ft_config_compare(&config, &space.first) == 0};
     FT_CHECK(append(candidates, &capacity, candidate));
   }
+  predict(candidates, &ranker);
   candidates->product = space.product;
   candidates->legal = space.legal;
   if (candidates->count == 0) {
