@@ -57,7 +57,7 @@
   F(uneven)      /* share of a head's tiles that lies beyond its rows */                           \
   F(uneven_keys) /* likewise beyond its keys */
 
-/* Of a config beside the default of the request, which is seldom far from the best. */
+/* Of a config beside the default of the request. */
 #define FT_DEFAULT_FEATURES(F)                                                                     \
   F(default_family)  /* 1: that of the default */                                                  \
   F(default_apart)   /* switches and stages that differ */                                         \
