@@ -13,7 +13,7 @@
 #include "generator/families/wgmma_backward.h"
 #include "generator/model/model_families.h"
 #include "generator/model/rates.h"
-#include "generator/model/walk.h"
+#include "generator/model/tiles_in_order.h"
 
 enum {
   MMA_FLOPS_PER_CLK = 4096,  /* dense, per multiprocessor: data sheets of the H100 */
@@ -23,25 +23,25 @@ enum {
   A_WAVEFRONTS = 16,         /* of 64 rows and a depth of 16, from shared memory */
   FRAGMENT_WAVEFRONTS = 4,   /* of ldmatrix, stmatrix and stores of 16 bytes by a warp */
   STEP_LATENCY = 150,        /* of each consumer: barriers, products' start and end */
-  BLOCK_LATENCY = 5000,      /* a block's start and end: K and V, the write of dK and dV */
-  STORE_LATENCY = 900,       /* of these, where dK and dV go by way of shared memory */
+  STORE_LATENCY = 900,       /* of a block's end, where dK and dV go through shared memory */
   EARLY_LATENCY = 700,       /* added: a block says that its dQ is done */
-  RED_ROWS = 128,
-  TILE_LATENCY = 2600 /* from one key tile to the next in a block that has several */
+  RED_ROWS = 128
 };
 
 static const double SHARPNESS = 6;   /* how well the parts of a step overlap */
 static const double POINTWISE = 1.5; /* factor of a consumer's pointwise work: its own waits */
-static const double FILL = 0.7;      /* steps: the first of a tile has none before it to hide in */
 static const double PACING = 0.98;   /* of consumers that are kept out of step */
 static const double DROPOUT_TURNS = 0.975; /* of turns besides, where pointwise work is long */
 static const double LOADS_BESIDE_DQ = 1.1; /* a load is asked for after the dQ of a step */
-static const double PERSISTENT = 1.03; /* of the loop over key tiles: 448 instructions for 425 */
-static const double STREAMED = 0.97;   /* of one over all steps: lists are read beside it */
-static const double RED = 0.97;        /* of steps of 128 queries that add dQ from registers */
-static const double EARLY_SHARE = 0.6; /* of the last kernel, done where no key tile is left, if
-                                          all end together; short tiles at the end leave none */
-static const double SPILLS = 1.5;      /* registers do not suffice: products one by one */
+static const double PERSISTENT = 1.03;    /* of the loop over key tiles: 448 instructions for 425 */
+static const double STREAMED = 0.97;      /* of one over all steps: lists are read beside it */
+static const double RED = 0.97;           /* of steps of 128 queries that add dQ from registers */
+static const double EARLY_SHARE = 0.6;    /* of the last kernel, done where no key tile is left, if
+                                             all end together; short tiles at the end leave none */
+static const double MORE_LAUNCHES_US = 4; /* of three kernels, one after the other */
+static const double OTHERS =
+    2; /* times of the first and the last kernel over those by DRAM's rate */
+static const double SPILLS = 1.5;           /* registers do not suffice: products one by one */
 static const double NEEDLESS_STAGE = 1.003; /* each */
 static const double DIVIDED = 1.02;         /* of a kernel that can divide walks */
 
@@ -107,12 +107,18 @@ static double other_kernels_us(const struct ft_request *request, const struct ft
   const double d = request->head_dim, dv = request->head_dim_v;
   const double alike = fmax(0, 2 * walk.mean / fmax(1, walk.longest) - 1);
   const double last = (d * 4 + d * 2) * (k->early_dq ? 1 - EARLY_SHARE * alike : 1);
-  return queries * (dv * 4 + d * 4 + last) / ft_dram_bytes_per_us(arch);
+  return OTHERS * queries * (dv * 4 + d * 4 + last) / ft_dram_bytes_per_us(arch);
 }
 
-static double block_latency(const struct ft_wgmma_backward_knobs *k) {
-  const double latency = k->direct_store ? BLOCK_LATENCY - STORE_LATENCY : BLOCK_LATENCY;
-  return latency + (k->early_dq ? EARLY_LATENCY : 0);
+/* Of the main kernel. */
+static double cycles_of_blocks(const struct ft_request *request, const struct ft_arch *arch,
+                               const struct ft_wgmma_backward_knobs *k, struct ft_tiling tiling,
+                               double step, double waves) {
+  const struct ft_blocks blocks = {tiling, .cluster = 1, .part_steps = k->part_steps};
+  double cycles = ft_steps_in_order(request, arch, &blocks) * step;
+  if (k->direct_store) cycles -= ceil(waves) * STORE_LATENCY;
+  if (k->early_dq) cycles += ceil(waves) * EARLY_LATENCY;
+  return k->part_steps > 0 ? cycles * DIVIDED : cycles;
 }
 
 static struct ft_prediction predict(const struct ft_modelled *of) {
@@ -139,21 +145,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double others = other_kernels_us(request, arch, k, walk);
   prediction.dram_us = 2 * ft_compulsory_us(request, arch) + others;
 
-  /* Blocks that are alike end together; of others the longest come first. */
-  const bool differ = walk.longest > walk.mean;
-  const double rounds = differ ? prediction.waves : ceil(prediction.waves);
-  const double even =
-      rounds * ((walk.mean + FILL) * step.all + (k->persistent ? TILE_LATENCY : block_latency(k)));
-  const double longest = (walk.longest + FILL) * step.all + block_latency(k);
-  double cycles = fmax(even, longest);
-  /* Unless the request says it, what a mask keeps of each column is not known. That it keeps all of
-   * one is as likely as not. */
-  if (request->mask_rows > 0 && request->mask_longest == 1 && k->part_steps == 0)
-    cycles = (cycles + fmax(even, walk.longest / request->mask_density * step.all)) / 2;
-  if (k->part_steps > 0) cycles *= DIVIDED;
-  cycles += ft_cycles_of_turns(request, tiling, ft_wgmma_backward_budget(&budget)->d_pad,
-                               prediction.waves);
-  prediction.us = fmax(cycles / cycles_per_us + others, prediction.dram_us);
+  const double cycles = cycles_of_blocks(request, arch, k, tiling, step.all, prediction.waves);
+  prediction.us = MORE_LAUNCHES_US + fmax(cycles / cycles_per_us + others, prediction.dram_us);
   return prediction;
 }
 

@@ -12,7 +12,7 @@
 #include "generator/families/wgmma_backward_roles.h"
 #include "generator/model/model_families.h"
 #include "generator/model/rates.h"
-#include "generator/model/walk.h"
+#include "generator/model/tiles_in_order.h"
 
 enum {
   BLOCKS = 2,               /* of a cluster */
@@ -21,10 +21,12 @@ enum {
   STEP_INSTRUCTIONS = 15,   /* per element of S: the pointwise work, addresses, waits */
   A_WAVEFRONTS = 16,        /* of 64 rows and a depth of 16, from shared memory */
   FRAGMENT_WAVEFRONTS = 4,  /* of ldmatrix, stmatrix and stores of 16 bytes by a warp */
-  STEP_LATENCY = 450,       /* barriers, products' start and end, the other block */
-  BLOCK_LATENCY = 5000      /* a block's start and end: K and V, the write of dK and dV */
+  STEP_LATENCY = 450        /* barriers, products' start and end, the other block */
 };
 
+static const double MORE_LAUNCHES_US = 4; /* of three kernels, one after the other */
+static const double OTHERS =
+    2; /* times of the first and the last kernel over those by DRAM's rate */
 static const double SHARPNESS = 4;         /* how well tensor cores and shared memory overlap */
 static const double LONE_DO_STAGE = 1.03;  /* the next dO comes when this one's products are done */
 static const double LONE_Q_STAGE = 1.15;   /* likewise */
@@ -93,7 +95,7 @@ static struct step step_of(const struct ft_wgmma_backward_roles_knobs *k,
 static double other_kernels_us(const struct ft_request *request, const struct ft_arch *arch) {
   const double queries = (double)request->batch * request->heads_q * (double)request->seqlen_q;
   const double d = request->head_dim, dv = request->head_dim_v;
-  return queries * (dv * 4 + d * 8 + d * 2) / ft_dram_bytes_per_us(arch);
+  return OTHERS * queries * (dv * 4 + d * 8 + d * 2) / ft_dram_bytes_per_us(arch);
 }
 
 static struct ft_prediction predict(const struct ft_modelled *of) {
@@ -120,12 +122,9 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double others = other_kernels_us(request, arch);
   prediction.dram_us = 2 * ft_compulsory_us(request, arch) + others;
 
-  /* Blocks that are alike end together; of others the longest come first. */
-  const bool differ = walk.longest > walk.mean;
-  const double rounds = differ ? prediction.waves : ceil(prediction.waves);
-  const double even = rounds * (walk.mean * step.all + BLOCK_LATENCY);
-  const double longest = walk.longest * step.all + BLOCK_LATENCY;
-  prediction.us = fmax(fmax(even, longest) / cycles_per_us + others, prediction.dram_us);
+  const struct ft_blocks clusters = {tiling, .cluster = BLOCKS};
+  const double cycles = ft_steps_in_order(request, arch, &clusters) * step.all;
+  prediction.us = MORE_LAUNCHES_US + fmax(cycles / cycles_per_us + others, prediction.dram_us);
   return prediction;
 }
 

@@ -68,15 +68,6 @@ struct ft_walk ft_walk_of_keys(const struct ft_request *request, struct ft_tilin
   return (struct ft_walk){.mean = of_a_head.mean * heads, .longest = of_a_head.longest * heads};
 }
 
-double ft_cycles_of_turns(const struct ft_request *request, struct ft_tiling tiling, int d_pad,
-                          double waves) {
-  enum { BYTES_PER_CLK = 16 };
-  if (!request->deterministic) return 0;
-  const double turn = (double)tiling.block_m * d_pad * sizeof(float) / BYTES_PER_CLK;
-  const double key_tiles = ft_walk_of_queries(request, tiling).longest;
-  return turn * fmax(0, key_tiles - 1) / fmax(1, waves);
-}
-
 double ft_cycles_of_uneven(const struct ft_request *request, double even, double longest) {
   enum { FEW_QUERIES = 16 }; /* of a sequence, in the mean */
   const double all = fmax(even, longest);

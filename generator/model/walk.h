@@ -24,12 +24,6 @@ struct ft_walk ft_walk_of_queries(const struct ft_request *request, struct ft_ti
  * the other. */
 struct ft_walk ft_walk_of_keys(const struct ft_request *request, struct ft_tiling tiling);
 
-/* Cycles that the last key tile of a head waits, where key tiles add to dQ in an order: each adds
- * block_m queries of d_pad columns in fp32 before the next one does. Of several waves only the key
- * tiles of one are there to wait for each other. */
-double ft_cycles_of_turns(const struct ft_request *request, struct ft_tiling tiling, int d_pad,
-                          double waves);
-
 /* Cycles of a launch whose even share of all walks, and whose longest walk, take so many. Where
  * packed sequences have few queries, these may all be of a few sequences, and then the longest walk
  * is what is left. As nobody knows, this is taken to be as likely as not. */
