@@ -10,6 +10,7 @@
 #include "tests/generator_cases.h"
 #include "tuner/search/candidates.h"
 #include "generator/model/model.h"
+#include "generator/model/tiles_in_order.h"
 
 static const struct ft_arch big = {.name = "big",
                                    .sm = 90,
@@ -53,6 +54,39 @@ static double us_of(const char *text, const struct ft_arch *arch, const struct f
   const struct ft_request request = request_for(text, of);
   return ft_model(&request, arch, of, NULL, 0, 0).us;
 }
+
+static double steps_in_order(const char *text, int block_m, int block_n) {
+  const struct ft_request request = known_request(text);
+  const struct ft_blocks blocks = {{block_m, block_n, 1}, .cluster = 1};
+  return ft_steps_in_order(&request, &big, &blocks);
+}
+
+/* 132 multiprocessors; the first to be free takes the next tile. */
+START_TEST(blocks_start_in_their_order) {
+  const double alone = steps_in_order("backward bf16 d64 hq4 nq2048", 64, 64);
+  const double start = alone - 32;
+  ck_assert_double_gt(start, 0);
+  ck_assert_double_eq_tol(steps_in_order("backward bf16 d64 hq5 nq2048", 64, 64), 2 * alone, 1e-6);
+  /* 8 heads of 32 tiles that are 32, 31, ... steps long: the longest first, so nobody ends late. */
+  const double causal = steps_in_order("backward bf16 d64 hq8 nq2048 causal", 64, 64);
+  const double share = 8 * (32 * 33 / 2.0 + 32 * start) / 132;
+  ck_assert_double_ge(causal, share);
+  ck_assert_double_le(causal, share + 8);
+}
+END_TEST
+
+/* As many tiles as query tiles, which begin one apart, a turn behind each other. Four times as many
+ * wait for four times as many turns. */
+START_TEST(ordered_adds_wait_for_their_turn) {
+  const double free = steps_in_order("backward bf16 d64 hq2 nq2048", 64, 64);
+  const double ordered = steps_in_order("backward bf16 d64 hq2 nq2048 deterministic", 64, 64);
+  const double many = steps_in_order("backward bf16 d64 nq2048 nk8192 deterministic", 64, 64);
+  ck_assert_double_ge(ordered, free);
+  ck_assert_double_le(ordered, free + 0.2 * 32 + 1);
+  ck_assert_double_ge(many, 128);
+  ck_assert_double_le(many, free + 1.2 * 128);
+}
+END_TEST
 
 START_TEST(more_work_takes_longer) {
   const struct ft_config *const of = configs[_i];
@@ -399,6 +433,8 @@ Suite *make_model_suite(void) {
                         .column_warps = 1, .query_parts = 1, .deferred_dq = 1, .ctas_per_sm = 1);
   Suite *suite = suite_create("model");
   TCase *tcase = tcase_create("model");
+  tcase_add_test(tcase, blocks_start_in_their_order);
+  tcase_add_test(tcase, ordered_adds_wait_for_their_turn);
   tcase_add_loop_test(tcase, more_work_takes_longer, 0, CONFIGS);
   tcase_add_test(tcase, spills_and_registers_cost);
   tcase_add_loop_test(tcase, never_faster_than_a_resource, 0, CONFIGS);

@@ -20,7 +20,6 @@
 enum {
   SLOTS_MOST = 512,
   BLOCKS_MOST = 4096, /* 30 for each multiprocessor; of more the rest goes on as these do */
-  SECTION_MOST = 16384,
   REMEMBERED = 16
 };
 
@@ -290,7 +289,7 @@ static struct problem problem_of(const struct ft_request *request, const struct 
   const int64_t slots = arch->sm_count / blocks->cluster;
   it.slots = slots < 1 ? 1 : slots < SLOTS_MOST ? slots : SLOTS_MOST;
   const int64_t section = section_of(request, arch, &it);
-  const int64_t most = SECTION_MOST / tiles_of(&it);
+  const int64_t most = BLOCKS_MOST / tiles_of(&it);
   it.section = section < most ? section : most < 1 ? 1 : most;
   return it;
 }
