@@ -14,8 +14,8 @@ enum {
 };
 
 struct ft_tree {
-  struct {
-    short feature; /* enum ft_feature */
+  struct __attribute__((packed)) { /* there are 48,000, and no one takes an address of them */
+    short feature;                 /* enum ft_feature */
     float above;
   } splits[FT_TREE_DEPTH];
   short leaves[1 << FT_TREE_DEPTH]; /* the answer to the first question is the highest bit */
