@@ -31,7 +31,7 @@ import tempfile
 import catboost
 import numpy as np
 
-DEPTH, ROUNDS, RATE, HELD, PLACES = 6, 2000, 0.2, 3.0, 64  # of the trees; HELD draws leaves to 0, PLACES are those where a feature may be divided
+DEPTH, ROUNDS, RATE, HELD, PLACES = 6, 4000, 0.2, 3.0, 64  # of the trees; HELD draws leaves to 0, PLACES are those where a feature may be divided
 COLUMNS, GROUPS = 0.4, 0.7  # share of the features and of the groups that a tree is made of
 NEAR = 0.2  # a trial that is slower than the best of its group by this share counts half, as those near the best are to be told apart
 SWEEP = 0.3  # a sweep of one request is not worth as much as all others: trials of a group count by their number to minus that
