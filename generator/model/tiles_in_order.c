@@ -97,8 +97,8 @@ static struct walk_of_block walk_of(const struct problem *it,
       ft_steps_of_keys(visibility, (struct ft_interval){first, end}, (int)it->block_m);
   const float length = (float)(steps.end - steps.begin), others = (float)(it->group - 1);
   if (it->sums == 2) {
-    const float begin = (float)((tiles - 1 - tile) * steps.end / tiles);
-    return (struct walk_of_block){(float)steps.end - begin, begin + others * length, 0, 0};
+    const int64_t begin = (tiles - 1 - tile) * steps.end / tiles;
+    return (struct walk_of_block){(float)(steps.end - begin), (float)begin + others * length, 0, 0};
   }
   return (struct walk_of_block){others * length + (float)steps.end, -(float)steps.begin, 0, 0};
 }

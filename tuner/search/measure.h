@@ -34,8 +34,8 @@ struct ft_measure_policy {
 };
 
 /* Times one candidate. Two runs go before the samples; if the second takes longer than give_up_us,
- * and a third does, the shorter of both is the only sample. FT_E_DEVICE when a launch fails or the GPU does not answer within
- * FT_RUN_SECONDS. */
+ * and a third does, the shorter of both is the only sample. FT_E_DEVICE when a launch fails or the
+ * GPU does not answer within FT_RUN_SECONDS. */
 int ft_measure(struct ft_timing *timing, fatune_session *session, struct ft_nvml *nvml,
                const struct ft_runnable *runnable, const struct ft_measure_policy *policy,
                cu_stream stream);
