@@ -139,7 +139,7 @@ static void predict_group(const struct recorded *recorded, int begin, int end,
   for (int n = begin; n < end; n++) {
     const struct ft_config *const config = &trials->configs[recorded->rows[n]->config].config;
     if (ft_config_out_of_range(config) == NULL) {
-      lot[count] = (struct ft_ranked){config, ft_ranker_by_hand(&ranker, config)};
+      lot[count] = (struct ft_ranked){*config, ft_ranker_by_hand(&ranker, config)};
       rows[count++] = n;
       measured[n] = ft_trials_us_at(recorded->rows[n], ft_cycles_per_us(arch));
     }

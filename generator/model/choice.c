@@ -20,17 +20,12 @@
 
 enum { PROMISING = 128 }; /* of the configs that are asked, so many are ranked by the fit */
 
-struct asked {
-  struct ft_config config;
-  struct ft_prediction by_hand;
-};
-
 /* The most promising so far, by hand, in order. */
 struct search {
   struct ft_ranker *ranker;
   const struct ft_request *request;
   const struct ft_arch *arch;
-  struct asked list[PROMISING];
+  struct ft_ranked list[PROMISING];
   int count;
 };
 
@@ -59,7 +54,7 @@ static void ask(struct search *search, const struct ft_config *config) {
   if (at == PROMISING) return;
   const int moved = (search->count < PROMISING ? search->count++ : PROMISING - 1) - at;
   memmove(&search->list[at + 1], &search->list[at], (size_t)moved * sizeof search->list[0]);
-  search->list[at] = (struct asked){*config, by_hand};
+  search->list[at] = (struct ft_ranked){*config, by_hand};
 }
 
 /* The values that the search tries for a knob, from one on; the config's own is passed over. */
@@ -91,21 +86,12 @@ static void ask_neighbours(struct search *search, const struct ft_config *from) 
 /* Of the configs that were asked, the one with the least time by the fit, and that time. Infinity,
  * and *config as it was, if none was asked. */
 static double fastest_asked(const struct search *search, struct ft_config *config) {
-  double least = INFINITY;
-  for (int first = 0; first < search->count; first += FT_TREE_LANES) {
-    const int left = search->count - first, count = left < FT_TREE_LANES ? left : FT_TREE_LANES;
-    struct ft_ranked lot[FT_TREE_LANES];
-    double us[FT_TREE_LANES];
-    for (int n = 0; n < count; n++) {
-      const struct asked *const it = &search->list[first + n];
-      lot[n] = (struct ft_ranked){&it->config, it->by_hand};
-    }
-    ft_ranker_us_of(search->ranker, lot, count, us);
-    for (int n = 0; n < count; n++) {
-      if (us[n] >= least) continue;
-      least = us[n];
-      *config = *lot[n].config;
-    }
+  double least = INFINITY, us[PROMISING];
+  ft_ranker_us_of(search->ranker, search->list, search->count, us);
+  for (int n = 0; n < search->count; n++) {
+    if (us[n] >= least) continue;
+    least = us[n];
+    *config = search->list[n].config;
   }
   return least;
 }

@@ -33,26 +33,34 @@ struct ft_prediction ft_ranker_by_hand(const struct ft_ranker *ranker,
   return ft_model_by_hand(&of);
 }
 
-/* What predictions by hand are to be multiplied by; the last one's features are filled in. */
-static void factors_of(struct ft_ranker *ranker, const struct ft_ranked *list, int count,
-                       double factors[FT_TREE_LANES]) {
+/* The factors by which the fit corrects predictions by hand, of up to FT_TREE_LANES configs. The
+ * features of the last config stay in the ranker. */
+static void factors_of_lot(struct ft_ranker *ranker, const struct ft_ranked *lot, int count,
+                           double *factors) {
   static const double MOST = 1.2; /* of the logarithm: beyond it the data says nothing */
   struct ft_feature_lanes lanes = {0};
   double sums[FT_TREE_LANES] = {0};
   for (int n = 0; n < count; n++) {
-    const struct ft_modelled of = modelled(ranker, list[n].config);
-    ft_config_features(&ranker->features, &of, &list[n].by_hand, &ranker->standard);
+    const struct ft_modelled of = modelled(ranker, &lot[n].config);
+    ft_config_features(&ranker->features, &of, &lot[n].by_hand, &ranker->standard);
     for (int f = 0; f < FT_FEATURES; f++) lanes.of[f][n] = ranker->features.of[f];
   }
   if (ranker->trees) ft_trees_sums(ranker->trees, &lanes, sums);
   for (int n = 0; n < count; n++) factors[n] = exp(fmin(MOST, fmax(-MOST, sums[n])));
 }
 
+static void factors_of(struct ft_ranker *ranker, const struct ft_ranked *list, int count,
+                       double *factors) {
+  for (int n = 0; n < count; n += FT_TREE_LANES)
+    factors_of_lot(ranker, list + n, count - n < FT_TREE_LANES ? count - n : FT_TREE_LANES,
+                   factors + n);
+}
+
 static double factor_of(struct ft_ranker *ranker, const struct ft_config *config,
                         const struct ft_prediction *by_hand) {
-  double factors[FT_TREE_LANES];
-  factors_of(ranker, &(struct ft_ranked){config, *by_hand}, 1, factors);
-  return factors[0];
+  double factor;
+  factors_of(ranker, &(struct ft_ranked){*config, *by_hand}, 1, &factor);
+  return factor;
 }
 
 double ft_ranker_us(struct ft_ranker *ranker, const struct ft_config *config,
@@ -62,25 +70,19 @@ double ft_ranker_us(struct ft_ranker *ranker, const struct ft_config *config,
 
 void ft_ranker_us_of(struct ft_ranker *ranker, const struct ft_ranked *list, int count,
                      double *us) {
-  double factors[FT_TREE_LANES];
-  factors_of(ranker, list, count, factors);
-  for (int n = 0; n < count; n++) us[n] = list[n].by_hand.us * factors[n];
+  factors_of(ranker, list, count, us);
+  for (int n = 0; n < count; n++) us[n] *= list[n].by_hand.us;
 }
 
-void ft_ranker_promises(struct ft_ranker *ranker, const struct ft_config *const *configs, int count,
+void ft_ranker_promises(struct ft_ranker *ranker, const struct ft_ranked *list, int count,
                         double *us) {
-  struct ft_ranked list[FT_TREE_LANES] = {0};
-  double factors[FT_TREE_LANES];
-  for (int n = 0; n < count; n++)
-    list[n] = (struct ft_ranked){configs[n], ft_ranker_by_hand(ranker, configs[n])};
-  factors_of(ranker, list, count, factors);
-  for (int n = 0; n < count; n++) us[n] = list[n].by_hand.us * sqrt(factors[n]);
+  factors_of(ranker, list, count, us);
+  for (int n = 0; n < count; n++) us[n] = list[n].by_hand.us * sqrt(us[n]);
 }
 
 double ft_ranker_promise(struct ft_ranker *ranker, const struct ft_config *config) {
-  double us;
-  ft_ranker_promises(ranker, &config, 1, &us);
-  return us;
+  const struct ft_prediction by_hand = ft_ranker_by_hand(ranker, config);
+  return by_hand.us * sqrt(factor_of(ranker, config, &by_hand));
 }
 
 /* The trees know kernels by what is estimated of them. */

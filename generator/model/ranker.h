@@ -25,21 +25,20 @@ struct ft_prediction ft_ranker_by_hand(const struct ft_ranker *ranker,
 double ft_ranker_us(struct ft_ranker *ranker, const struct ft_config *config,
                     const struct ft_prediction *by_hand);
 
-/* A config and its prediction by hand. */
 struct ft_ranked {
-  const struct ft_config *config;
+  struct ft_config config;
   struct ft_prediction by_hand;
 };
 
-/* The same of up to FT_TREE_LANES configs, which takes hardly longer than one. */
+/* The same of many configs. FT_TREE_LANES of them take hardly longer than one. */
 void ft_ranker_us_of(struct ft_ranker *ranker, const struct ft_ranked *list, int count, double *us);
 
 /* What a search orders its candidates by: the geometric mean of that and the prediction by hand. By
  * the fit alone it would try little besides the tile of the default. */
 double ft_ranker_promise(struct ft_ranker *ranker, const struct ft_config *config);
 
-/* The same of up to FT_TREE_LANES configs. */
-void ft_ranker_promises(struct ft_ranker *ranker, const struct ft_config *const *configs, int count,
+/* The same of many configs. */
+void ft_ranker_promises(struct ft_ranker *ranker, const struct ft_ranked *list, int count,
                         double *us);
 
 /* The same as ft_ranker_us of a compiled kernel, by its registers and spills. */

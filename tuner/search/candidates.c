@@ -36,10 +36,11 @@ static void predict(struct ft_candidates *candidates, struct ft_ranker *ranker) 
   for (int first = 0; first < candidates->count; first += FT_TREE_LANES) {
     struct ft_candidate *const lot = &candidates->list[first];
     const int left = candidates->count - first, count = left < FT_TREE_LANES ? left : FT_TREE_LANES;
-    const struct ft_config *configs[FT_TREE_LANES];
+    struct ft_ranked ranked[FT_TREE_LANES];
     double us[FT_TREE_LANES];
-    for (int n = 0; n < count; n++) configs[n] = &lot[n].config;
-    ft_ranker_promises(ranker, configs, count, us);
+    for (int n = 0; n < count; n++)
+      ranked[n] = (struct ft_ranked){lot[n].config, ft_ranker_by_hand(ranker, &lot[n].config)};
+    ft_ranker_promises(ranker, ranked, count, us);
     for (int n = 0; n < count; n++) lot[n].predicted_us = us[n];
   }
 }
