@@ -56,6 +56,17 @@ int64_t ft_schedule_even_section(int64_t most, int64_t heads) {
   return (heads + sections - 1) / sections;
 }
 
+int64_t ft_schedule_key_section(const struct ft_request *request, const struct ft_arch *arch,
+                                const struct ft_key_tiles *of) {
+  enum { TOGETHER = 4, LIST_HEADS = 2, ORDERED_LIST_HEADS = 4 };
+  const int64_t section = ft_schedule_section(request, arch, of->bytes, 1, of->heads);
+  if (!ft_request_tiles_differ(request)) return section;
+  int64_t least = of->slots / (of->ordered ? TOGETHER : of->tiles);
+  if (request->ragged)
+    least = of->ordered ? ORDERED_LIST_HEADS : least < LIST_HEADS ? LIST_HEADS : least;
+  return ft_schedule_even_section(section > least ? section : least, of->heads);
+}
+
 int64_t ft_schedule_blocks(enum ft_schedule schedule, int64_t tiles, int64_t heads,
                            int64_t remainder, int64_t cluster, int64_t resident) {
   const int64_t paired = schedule == FT_SCHEDULE_BALANCED ? heads - remainder : 0;

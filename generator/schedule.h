@@ -41,6 +41,24 @@ int64_t ft_schedule_section(const struct ft_request *request, const struct ft_ar
  * `most`, where a number of heads can be divided like that. */
 int64_t ft_schedule_even_section(int64_t most, int64_t heads);
 
+/* The key tiles of a backward's kv heads. */
+struct ft_key_tiles {
+  int64_t bytes; /* what a key tile walks over: Q and dO of all heads of its group */
+  int64_t heads; /* kv heads of all batch entries; of a ragged run of one */
+  int64_t tiles; /* of a kv head */
+  int64_t slots; /* blocks, or clusters, that the GPU holds at once */
+  bool ordered;  /* a tile's adds to dQ wait for the tile before it */
+};
+
+/* How many kv heads run together. L2 keeps what few heads load and add to. Where key tiles differ
+ * in length, the heads are at least so many that their tiles fill the GPU: with fewer, the longest
+ * tiles of the next heads would start late. Where adds have an order, each tile waits for the one
+ * before it of its head, so only four tiles of a head count as running. In a ragged run the longest
+ * walk of one head may take longer than all else that a multiprocessor does for that head; with two
+ * heads that is rare. With ordered adds it takes four, so that few tiles wait for one another. */
+int64_t ft_schedule_key_section(const struct ft_request *request, const struct ft_arch *arch,
+                                const struct ft_key_tiles *of);
+
 /* What persistent blocks share out in balanced pairs with a remainder. Each batch_head has `tiles`
  * work tiles of `rows` rows. A row i, of 2^pack_bits packed heads, is of query i >> pack_bits. A
  * step is `keys` keys. All fields are 64-bit: structs are compared as bytes. */

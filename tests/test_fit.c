@@ -156,9 +156,9 @@ static bool is_in_no_fit(const struct recorded *recorded, int at) {
   return strstr(head->what, "in no fit yet") != NULL;
 }
 
-/* Of all trials that the fit is made of, some 150,000. If this fails, a model, its
- * features, the defaults or the trials are no longer those that the trees were fitted by: fit.py
- * makes these anew. */
+/* The order that the fit keeps, over the 150,000 trials that it is made of, is what fit.py
+ * recorded. If this fails, a model, its features, the defaults or the trials are no longer those
+ * that the trees were fitted by: fit.py makes these anew. */
 START_TEST(figures_are_of_this_model) {
   const struct ft_arch arch = arch_of("h200");
   struct order orders[FAMILIES_MOST] = {{0}};

@@ -67,7 +67,8 @@ START_TEST(blocks_start_in_their_order) {
   const double start = alone - 32;
   ck_assert_double_gt(start, 0);
   ck_assert_double_eq_tol(steps_in_order("backward bf16 d64 hq5 nq2048", 64, 64), 2 * alone, 1e-6);
-  /* 8 heads of 32 tiles that are 32, 31, ... steps long: the longest first, so nobody ends late. */
+  /* 8 heads. Each has 32 tiles, of 32, 31, ... 1 steps. The longest tiles are first, so the blocks
+   * end at nearly the same time. */
   const double causal = steps_in_order("backward bf16 d64 hq8 nq2048 causal", 64, 64);
   const double share = 8 * (32 * 33 / 2.0 + 32 * start) / 132;
   ck_assert_double_ge(causal, share);

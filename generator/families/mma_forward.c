@@ -206,8 +206,8 @@ static bool shared_rows(const struct ft_rule_case *of) {
   return knobs(of)->key_warps == 0 || rows <= 2 * knobs(of)->block_m;
 }
 
-/* K and V are in pages, so only the device knows the lengths of the walks of few queries. Of ragged
- * ones keys are never divided. */
+/* Few queries on K and V in pages: only the device knows how many keys each sequence has. Ragged
+ * requests are left out, because their keys are never divided. */
 static bool has_mixed_walks(const struct ft_rule_case *of) {
   enum { FEW_ROWS = 64 };
   const int64_t rows = of->request->seqlen_q << ft_pack_of(of->config, of->request).bits;

@@ -1,11 +1,11 @@
 /* tiles_in_order.c: when the last of a backward's blocks ends.
  * in -> out: request + GPU + tiles -> steps.
  *
- * Multiprocessors take the next tile when they are done with one. Where adds to dQ have an order, a
- * key tile adds to a query tile TURN steps after the one before it of its head, or later. Nobody
- * overtakes: where a walk has caught up with the one before it, it stays behind it, so that of a
- * head no more need be known than how far behind its last tile is. Times are in steps, so that the
- * configs that share tiles share the sum. */
+ * A multiprocessor that is done with a key tile takes the next one. Where adds to dQ have an order,
+ * a key tile adds to a query tile at least a turn after the key tile before it in the same head.
+ * A key tile that has caught up with the one before it stays a turn behind it. So one number per
+ * head is kept: when its last key tile passed the place where the next one may have to wait. Times
+ * are in steps: configs with the same tiles have the same number of steps. */
 #include "generator/model/tiles_in_order.h"
 
 #include <math.h>
@@ -23,12 +23,14 @@ enum {
   REMEMBERED = 16
 };
 
-/* In steps. Beside 6,000 times of backwards on an H200, of kernels of many sizes each, with one
- * factor a kernel for its step; 2 and 5 fit worse. Of a turn, 1.0, 1.2 and 1.5 do alike with the
- * error of 1.2 the least; with 128 queries a step that of 1.0. */
-static const double START_AND_END = 3.3; /* K and V come; dK and dV go */
-static const double TURN = 1; /* the adds of a step are passed on as the next one's begin, */
-static const double HANDING_ON = 12.8; /* and come by way of L2: a fifth of a step of 64 queries */
+/* In steps. Set by 6,000 times of backwards on an H200, with one free factor a kernel for the time
+ * of its step. For START_AND_END 2 and 5 had larger errors. The turn is TURN and HANDING_ON over
+ * the queries of a step. Of 1.0, 1.2 and 1.5 steps the error was least at 1.2 with 64 queries a
+ * step, and at 1.0 with 128. */
+static const double START_AND_END = 3.3; /* K and V are loaded; dK and dV are stored */
+static const double TURN = 1;            /* a key tile may add when the next step of the one before
+                                            it begins */
+static const double HANDING_ON = 12.8;   /* the sums come through L2 */
 
 /* 64-bit throughout: compared as bytes. */
 struct problem {
@@ -75,8 +77,8 @@ struct list {
   int64_t count;
 };
 
-/* Of sequences of different lengths those of the trials and of a caller's are not known: taken to
- * be from half to one and a half of the mean, evenly spread. */
+/* The lengths of the sequences of a ragged request are not known. They are taken to be evenly
+ * spread from half of the mean length to one and a half of it. */
 static struct ft_visibility visibility_of(const struct problem *it, int64_t sequence) {
   if (it->sequences == 1) return it->visibility;
   const double share = 0.5 + ((double)sequence + 0.5) / (double)it->sequences;
@@ -114,7 +116,7 @@ static bool list_walks(const struct problem *it, struct list *list) {
   list->count = 0;
   for (int64_t sequence = 0; sequence < it->sequences; sequence++) {
     const struct ft_visibility visibility = visibility_of(it, sequence);
-    const int64_t tiles = (visibility.nk + it->block_n - 1) / it->block_n;
+    const int64_t tiles = ft_schedule_tiles(visibility.nk, 0, (int)it->block_n);
     if (tiles > BLOCKS_MOST - list->count) return false;
     for (int64_t tile = 0; tile < tiles; tile++) {
       struct walk_of_block *const walk = &list->walks[list->count++];
@@ -190,7 +192,8 @@ static double end_of_masked(const struct problem *it, struct slots *slots, doubl
   return last;
 }
 
-/* The end of the last block of the first `heads` heads. Heads of a section take turns. */
+/* When the last block of the first `heads` heads ends. Blocks are in this order: by sections of
+ * heads, in a section by key tiles, and of a key tile by heads. */
 static double end_of(const struct problem *it, int64_t heads, const struct list *list) {
   struct slots slots = {.count = (int)it->slots};
   const double turn = TURN + HANDING_ON / (double)it->block_m;
@@ -238,24 +241,20 @@ static double steps_of(const struct problem *it) {
 
 /* Of a head, of all sequences. */
 static int64_t tiles_of(const struct problem *it) {
-  const int64_t tiles = it->sequences * ((it->visibility.nk + it->block_n - 1) / it->block_n);
+  const int64_t tiles = it->sequences * ft_schedule_tiles(it->visibility.nk, 0, (int)it->block_n);
   return tiles < 1 ? 1 : tiles;
 }
 
-/* As the launch has it (runtime/families/backward.c, section_heads). */
 static int64_t section_of(const struct ft_request *request, const struct ft_arch *arch,
                           const struct problem *it) {
-  enum { TOGETHER = 4, LIST_HEADS = 2, ORDERED_LIST_HEADS = 4, ELEMENT = 2 };
-  const bool ordered = it->sums > 0;
-  const int64_t tiles = tiles_of(it);
-  const int64_t bytes = it->group * it->sequences * it->visibility.nq *
-                        (request->head_dim + request->head_dim_v) * ELEMENT;
-  const int64_t section = ft_schedule_section(request, arch, bytes, 1, it->heads);
-  if (!ft_request_tiles_differ(request)) return section;
-  int64_t least = it->slots / (ordered ? TOGETHER : tiles);
-  if (it->sequences > 1)
-    least = ordered ? ORDERED_LIST_HEADS : least < LIST_HEADS ? LIST_HEADS : least;
-  return ft_schedule_even_section(section > least ? section : least, it->heads);
+  const int64_t queries = it->group * it->sequences * it->visibility.nq;
+  const int64_t dims = request->head_dim + request->head_dim_v;
+  const struct ft_key_tiles of = {.bytes = queries * dims * ft_dtype_bytes(request->dtype),
+                                  .heads = it->heads,
+                                  .tiles = tiles_of(it),
+                                  .slots = it->slots,
+                                  .ordered = it->sums > 0};
+  return ft_schedule_key_section(request, arch, &of);
 }
 
 static double steps_of_many(const struct ft_request *request, const struct ft_blocks *blocks,

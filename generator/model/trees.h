@@ -1,7 +1,7 @@
 /* trees.h: boosted trees as data, and their sums.
  * in -> out: features of several configs -> the logarithm of a factor on each one's prediction.
- * A tree asks the same few questions of every config, so its leaf is found without a branch, and of
- * several configs at once by vector instructions. */
+ * A tree asks the same six questions of every config. So its leaf is found without a branch, and
+ * vector instructions find the leaves of several configs at once. */
 #ifndef GENERATOR_TREES_H
 #define GENERATOR_TREES_H
 

@@ -101,28 +101,17 @@ static int count_q_tiles(const struct ft_launch_plan *plan, const struct ft_run 
   return count_tiles(run, "heads_q", run->heads_q, *of_head, tiles);
 }
 
-/* How many kv heads run together. L2 keeps what few heads load and add to. Where key tiles differ
- * in length, the heads are at least so many that their tiles fill the GPU: with fewer, the longest
- * tiles of the next heads would start late. Where adds have an order, each tile waits for the one
- * before it of its head, so only TOGETHER tiles of a head count as running. In a ragged run the
- * longest walk of one head may take longer than all else that a multiprocessor does for that head;
- * with LIST_HEADS heads that is rare. With ordered adds it takes ORDERED_LIST_HEADS, so that few
- * tiles wait for one another. */
 static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_backward_work *work,
                              const struct ft_run *run, int64_t k_tiles) {
-  enum { TOGETHER = 4, LIST_HEADS = 2, ORDERED_LIST_HEADS = 4 };
   const struct ft_request *const request = plan->request;
-  const int64_t group = run->heads_q / run->heads_kv, heads = run->tensor_batch * run->heads_kv;
-  /* What a key tile walks over: Q and dO of all heads of its group. */
-  const int64_t bytes =
-      group * run->nq * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);
-  const int64_t section = ft_schedule_section(request, plan->arch, bytes, 1, heads);
-  if (!ft_request_tiles_differ(request)) return section;
-  const int64_t slots = (int64_t)plan->arch->sm_count * plan->budget->ctas_per_sm / work->blocks;
-  const bool ordered = work->counters > 0;
-  int64_t least = slots / (ordered ? TOGETHER : k_tiles);
-  if (run->ragged) least = ordered ? ORDERED_LIST_HEADS : least < LIST_HEADS ? LIST_HEADS : least;
-  return ft_schedule_even_section(section > least ? section : least, heads);
+  const int64_t group = run->heads_q / run->heads_kv, bytes = ft_dtype_bytes(request->dtype);
+  const struct ft_key_tiles of = {
+      .bytes = group * run->nq * (request->head_dim + request->head_dim_v) * bytes,
+      .heads = run->tensor_batch * run->heads_kv,
+      .tiles = k_tiles,
+      .slots = (int64_t)plan->arch->sm_count * plan->budget->ctas_per_sm / work->blocks,
+      .ordered = work->counters > 0};
+  return ft_schedule_key_section(request, plan->arch, &of);
 }
 
 static int read_geometry(struct ft_backward_params *params, const struct ft_launch_plan *plan,
