@@ -75,7 +75,7 @@ check-slow: build
 	@FATUNE_TEST_SLOW=1 $(CONFIGURE) $(BUILD) >/dev/null
 	@FATUNE_TEST_SLOW=1 .ci/test $(BUILD) -LE gpu
 
-THREADED = ^(single_flight|session|plan|shared_plans|store|tune|mask|emulator_memory)$$
+THREADED = ^(single_flight|session|plan|shared_plans|store|tune|ahead|mask|emulator_memory)$$
 tsan: setup
 	@$(CONFIGURE) $(BUILD)/tsan -DFATUNE_SANITIZE=thread -DFATUNE_WERROR=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
 	@$(COMPILE) $(BUILD)/tsan -j $(JOBS)

@@ -2,7 +2,7 @@
 in -> out: requests, CUDA_VISIBLE_DEVICES -> the same requests tuned by one process and by a shard for each GPU, each process with as
 many cores; trials, seconds and their ratio; the shards' caches merged into one.
 
-    CUDA_VISIBLE_DEVICES=0,1 python3 bench/many_gpus.py --shapes cache/shipped/models.shapes --requests 16 --seconds 5
+    CUDA_VISIBLE_DEVICES=0,1 python3 bench/many_gpus.py --shapes cache/shipped/models.shapes --requests 32 --effort quick --folder tuned
 
 A process takes the next request that none has taken; with --beforehand it has every N-th."""
 import argparse
@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+import typing
 
 import common
 
@@ -38,10 +39,19 @@ def start(options, shapes, shard, shards, gpu, cores, folder):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ, CUDA_VISIBLE_DEVICES=gpu))
 
 
+class Done(typing.NamedTuple):
+    """What a process did."""
+    requests: int
+    trials: int
+    seconds: float  # until it ended
+    searching: float  # of them in searches, not in starting and ending
+    measuring: float  # of these on the GPU
+
+
 def finish(process, began):
-    """Requests and trials of a process, and its seconds."""
     results = json.loads(process.communicate()[0])["results"]
-    return len(results), sum(result["tried"] for result in results), time.monotonic() - began
+    total = {name: sum(result[name] for result in results) for name in ("tried", "seconds", "measure_seconds")}
+    return Done(len(results), total["tried"], time.monotonic() - began, total["seconds"], total["measure_seconds"])
 
 
 def tune_on(options, gpus, cores, shapes):
@@ -58,7 +68,7 @@ def main():
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--shapes", type=pathlib.Path, required=True)
     parser.add_argument("--requests", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=5, help="for a request's search; 0: until it ends")
+    parser.add_argument("--seconds", type=float, default=0, help="for a request's search; 0: until it ends")
     parser.add_argument("--effort", default="normal")
     parser.add_argument("--kernels", type=pathlib.Path, help="a kernels.db: what is in it is not compiled again")
     parser.add_argument("--cores", type=int, default=0, help="of each process; 0: an even share")
@@ -75,10 +85,11 @@ def main():
     rates = []
     for used in (gpus[:1], gpus):
         done = tune_on(options, used, [cores[n * share:(n + 1) * share] for n in range(len(used))], shapes)
-        trials, seconds = sum(one[1] for one in done), max(one[2] for one in done)
-        rates.append((trials / seconds, sum(one[1] / one[2] for one in done)))
-        print(f"{len(used)} GPU(s), {share} cores each: {sum(one[0] for one in done)} requests, {trials} trials in {seconds:.1f} s: {rates[-1][0]:.2f} a second; "
-              f"each process until its own end: {', '.join(f'{one[1]} in {one[2]:.1f} s' for one in done)}", flush=True)
+        trials, seconds = sum(one.trials for one in done), max(one.seconds for one in done)
+        rates.append((trials / seconds, sum(one.trials / one.seconds for one in done)))
+        each = (f"{one.trials} in {one.seconds:.1f} s, of them {one.searching:.1f} in searches, {one.measuring:.1f} on the GPU" for one in done)
+        print(f"{len(used)} GPU(s), {share} cores each: {sum(one.requests for one in done)} requests, {trials} trials in {seconds:.1f} s: {rates[-1][0]:.2f} a second; "
+              f"each process until its own end: {'; '.join(each)}", flush=True)
     print(f"{len(gpus)} GPUs: {rates[1][0] / rates[0][0]:.3f} times the trials per second of one, until the last process ends; "
           f"{rates[1][1] / rates[0][1]:.3f} by each one's own end")
     merged = options.folder / "all"

@@ -58,7 +58,8 @@ static const struct fault_line on_gpu[] = {
     {.words = "bench d16 nq16", .tells = ""},
     {.words = "bench d16 nq16 --json", .tells = ""},
     {.words = "verify d16 nq16", .tells = "", .code = 7},
-    {.words = "tune --gpu auto --effort quick --shard 1/20 'backward d16 nq16' -q",
+    {.words =
+         "tune --gpu auto --effort quick --shard 1/20 'backward d16 nq16' 'forward d16 nq999' -q",
      .tells = "",
      .code = 5},
     {.words = "calls", .calls = true},

@@ -38,5 +38,5 @@ add_check(branches 60 ${PROJECT_SOURCE_DIR}/.ci/coverage ${counts} cache=99.8)
 set_tests_properties(branches PROPERTIES FIXTURES_REQUIRED counted)
 
 add_tests_again(fatune_tests_watched watched -fsanitize=thread)
-add_check(races 300 fatune_tests_watched single_flight shared_plans session)
+add_check(races 300 fatune_tests_watched single_flight shared_plans session ahead)
 set_tests_properties(races PROPERTIES ENVIRONMENT "${test_environment};TSAN_OPTIONS=halt_on_error=1")

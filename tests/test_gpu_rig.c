@@ -70,6 +70,7 @@ static int run(struct use *use, bool judge) {
   *use = (struct use){NULL};
   int status =
       ft_gpu_rig_open(&use->rig, lab.session, &request, &lab.session->device.arch, &options, true);
+  if (status == FT_OK) status = ft_gpu_rig_enter(use->rig);
   if (status != FT_OK) return status;
   use->functions = ft_gpu_rig_functions(use->rig);
   const struct ft_rig *const rig = use->functions;

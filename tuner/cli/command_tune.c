@@ -14,6 +14,7 @@
 #include "tuner/cli/cli_tuned.h"
 #include "tuner/cli/cli_workers.h"
 #include "tuner/cli/command.h"
+#include "tuner/search/ahead.h"
 #include "tuner/search/tune.h"
 
 #include <signal.h>
@@ -59,6 +60,8 @@ struct tuning {
   int shard, shards;         /* of its candidates; shards 0: all */
   struct cli_claims *claims; /* NULL: all requests are this process's */
   int claimants;             /* processes that share out the requests left */
+  struct ft_ahead *ahead;    /* where the next request's search is begun */
+  int index;                 /* of the request at hand */
   /* Of the request at hand, when its last candidate was done. */
   int tried, total;
   double elapsed;
@@ -107,21 +110,66 @@ static bool is_tuned(struct tuning *tuning, const struct ft_request *request) {
          choice.hit == FT_HIT_EXACT;
 }
 
+static void on_cores_free(void *payload);
+
+static struct ft_tune_options options_of(struct tuning *tuning) {
+  const struct cli_options *const options = &tuning->cli->options;
+  return (struct ft_tune_options){.effort = options->effort,
+                                  .budget_seconds = tuning->share,
+                                  .jobs = options->jobs,
+                                  .seed = options->seed,
+                                  .shard = tuning->shard,
+                                  .shards = tuning->shards,
+                                  .again = options->again && !cli_workers_again(tuning->workers),
+                                  .stop = &stop_signal,
+                                  .progress = on_progress,
+                                  .watch = on_watch,
+                                  .cores_are_free = on_cores_free,
+                                  .payload = tuning,
+                                  .ahead = tuning->ahead};
+}
+
+/* Claims the request where several processes share them out. */
+static int claim(const struct tuning *tuning, const char *text, bool *ours) {
+  *ours = true;
+  return tuning->claims != NULL ? cli_claims_take(tuning->claims, text, ours) : FT_OK;
+}
+
+/* A claim that fails is told in the request's turn. */
+static bool is_to_be_tuned(struct tuning *tuning, const struct ft_request *request) {
+  char *const text = cli_request_text(request);
+  bool ours;
+  const int status = claim(tuning, text, &ours);
+  free(text);
+  return status == FT_OK && ours && !is_tuned(tuning, request);
+}
+
+static bool is_same_bucket(const struct ft_request *a, const struct ft_request *b) {
+  const struct ft_request buckets[2] = {ft_request_bucket(a), ft_request_bucket(b)};
+  return ft_request_distance(&buckets[0], &buckets[1]) == 0;
+}
+
+/* Begins the next request that this process has to tune. One of the same bucket waits for the rows
+ * of the request at hand. The last requests that processes share out are left to the one that is
+ * free first. */
+static void on_cores_free(void *payload) {
+  struct tuning *const tuning = payload;
+  const struct cli_options *const options = &tuning->cli->options;
+  const struct ft_request *const at_hand = &options->requests[tuning->index];
+  const struct ft_request *next = at_hand + 1, *const end =
+                                                   options->requests + options->request_count;
+  if (stop_signal != 0 || tuning->ahead == NULL) return;
+  const struct ft_request *const last = tuning->claims != NULL ? end - tuning->claimants : end;
+  while (next < last && !is_to_be_tuned(tuning, next)) next++;
+  if (next >= last || is_same_bucket(next, at_hand)) return;
+  struct ft_tune_options tune = options_of(tuning);
+  tune.again = options->again; /* no worker has been lost at it */
+  ft_ahead_begin(tuning->ahead, tuning->session, next, &tune);
+}
+
 static int search(struct tuning *tuning, const struct ft_request *request,
                   struct ft_tune_summary *summary) {
-  const struct cli_options *const options = &tuning->cli->options;
-  const struct ft_tune_options tune = {.effort = options->effort,
-                                       .budget_seconds = tuning->share,
-                                       .jobs = options->jobs,
-                                       .seed = options->seed,
-                                       .shard = tuning->shard,
-                                       .shards = tuning->shards,
-                                       .again =
-                                           options->again && !cli_workers_again(tuning->workers),
-                                       .stop = &stop_signal,
-                                       .progress = on_progress,
-                                       .watch = on_watch,
-                                       .payload = tuning};
+  const struct ft_tune_options tune = options_of(tuning);
   if (tuning->target.here) return ft_tune(tuning->session, request, &tune, summary);
   return ft_tune_predict(tuning->session, request, &tuning->target.arch, &tune, summary);
 }
@@ -181,9 +229,8 @@ static void tell_clock(struct cli *cli, const char *text, const struct ft_tune_s
 /* Another process does it, or it has a winner already. */
 static bool is_passed_over(struct tuning *tuning, const struct ft_request *request,
                            const char *text) {
-  bool ours = true;
-  if (tuning->claims != NULL)
-    report_failure(tuning, text, cli_claims_take(tuning->claims, text, &ours));
+  bool ours;
+  report_failure(tuning, text, claim(tuning, text, &ours));
   if (ours && !is_tuned(tuning, request)) return false;
   if (ours) cli_note(tuning->cli, "%s: has a measured winner, skipped", text);
   return true;
@@ -214,6 +261,7 @@ static void tune_one(struct tuning *tuning, const struct ft_request *request, in
   }
   tuning->tried = tuning->total = 0;
   tuning->elapsed = 0;
+  tuning->index = index;
   tuning->share = share_of_budget(tuning, requests_left);
   char *const label = progress_label(cli, text, index);
   cli_progress_begin(&tuning->progress, cli, label);
@@ -299,9 +347,11 @@ static void tune_all(struct tuning *tuning) {
   catch_signal(SIGINT);
   catch_signal(SIGTERM);
   const int count = cli->options.request_count;
+  if (here && count > 1 && ft_ahead_make(&tuning->ahead) != FT_OK) cli_no_memory();
   for (int i = 0; i < count && stop_signal == 0 && !tuning->lost; ++i) {
     tune_one(tuning, &cli->options.requests[i], i, count - i);
   }
+  ft_ahead_free(tuning->ahead);
   if (tuning->lost && tuning->workers != NULL) { /* the next worker prints all results */
     cli_tuned_drop(&tuning->tuned);
     return;

@@ -155,6 +155,14 @@ void ft_compile_pool_limit(struct ft_compile_pool *pool, int limit) {
   pthread_mutex_unlock(&pool->lock);
 }
 
+bool ft_compile_pool_is_claimed(struct ft_compile_pool *pool) {
+  pthread_mutex_lock(&pool->lock);
+  const int count = pool->candidates->count, end = pool->limit < count ? pool->limit : count;
+  const bool claimed = pool->next >= end;
+  pthread_mutex_unlock(&pool->lock);
+  return claimed;
+}
+
 /* ---- what is taken next ---- */
 
 /* The default, which is measured first, and what would be used without the search. */

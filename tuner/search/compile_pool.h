@@ -41,6 +41,9 @@ int ft_compile_pool_take(struct ft_compile_pool *pool, int place, struct ft_comp
 typedef bool ft_is_wanted(void *payload, const struct ft_config *config);
 bool ft_compile_pool_prefer(struct ft_compile_pool *pool, ft_is_wanted *is_wanted, void *payload);
 
+/* Whether all places before the limit are claimed, so that threads begin to have nothing to do. */
+bool ft_compile_pool_is_claimed(struct ft_compile_pool *pool);
+
 /* Waits for the compiles under way and frees what was not taken. */
 void ft_compile_pool_close(struct ft_compile_pool *pool);
 

@@ -217,7 +217,7 @@ static enum ft_health rig_health(void *payload) {
 
 /* ---- open, close ---- */
 
-static int take_gpu(struct ft_gpu_rig *rig) {
+int ft_gpu_rig_enter(struct ft_gpu_rig *rig) {
   const struct ft_driver *driver = &rig->session->driver;
   FT_TRY(ft_session_enter(rig->session));
   rig->entered = true;
@@ -225,7 +225,7 @@ static int take_gpu(struct ft_gpu_rig *rig) {
   return ft_nvml_open(&rig->nvml, driver, rig->session->device.handle);
 }
 
-static void make_stamp(struct ft_gpu_rig *rig, bool with_gpu) {
+static void make_stamp(struct ft_gpu_rig *rig, bool here) {
   struct ft_trial *stamp = &rig->stamp;
   stamp->bucket = ft_request_bucket(&rig->request);
   stamp->request = rig->request;
@@ -235,7 +235,7 @@ static void make_stamp(struct ft_gpu_rig *rig, bool with_gpu) {
   if (rig->compiler) {
     snprintf(stamp->nvrtc, sizeof stamp->nvrtc, "%s", ft_compiler_version(rig->compiler));
   }
-  if (with_gpu) {
+  if (here) {
     snprintf(stamp->device, sizeof stamp->device, "%s", rig->session->device.id);
     snprintf(stamp->driver, sizeof stamp->driver, "%s", rig->session->device.driver);
   } else {
@@ -245,7 +245,7 @@ static void make_stamp(struct ft_gpu_rig *rig, bool with_gpu) {
 
 int ft_gpu_rig_open(struct ft_gpu_rig **out, fatune_session *session,
                     const struct ft_request *request, const struct ft_arch *arch,
-                    const struct ft_tune_options *options, bool with_gpu) {
+                    const struct ft_tune_options *options, bool here) {
   *out = NULL;
   struct ft_gpu_rig *rig = calloc(1, sizeof *rig);
   if (!rig) return ft_fail(FT_E_MEMORY, "no memory for the tuner");
@@ -266,17 +266,13 @@ int ft_gpu_rig_open(struct ft_gpu_rig **out, fatune_session *session,
                                    .record = rig_record,
                                    .recall = rig_recall,
                                    .keep = rig_keep};
-  int status = FT_OK;
   /* Without NVRTC the kernels may still be in the store. The first that is not there reports that
    * NVRTC is missing. */
   ft_session_compiler(session, &rig->compiler);
-  make_stamp(rig, with_gpu);
-  if (with_gpu) FT_CHECK(take_gpu(rig));
+  make_stamp(rig, here);
   ft_known_collect(&rig->known, session->store, &rig->stamp);
   *out = rig;
-done:
-  if (status != FT_OK) ft_gpu_rig_close(rig);
-  return status;
+  return FT_OK;
 }
 
 void ft_gpu_rig_close(struct ft_gpu_rig *rig) {

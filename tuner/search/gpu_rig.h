@@ -9,12 +9,14 @@
 
 struct ft_gpu_rig;
 
-/* with_gpu: makes the problem to verify and the one to time on the session's GPU, whose context
- * stays current for this thread until close. Without it the rig can compile, record, recall and
- * keep. */
+/* The rig can compile, record, recall and keep. here: rows are of the session's GPU, else of the
+ * arch. */
 int ft_gpu_rig_open(struct ft_gpu_rig **rig, fatune_session *session,
                     const struct ft_request *request, const struct ft_arch *arch,
-                    const struct ft_tune_options *options, bool with_gpu);
+                    const struct ft_tune_options *options, bool here);
+/* Then it can do the rest, too: the problem to verify and the one to time are made on the session's
+ * GPU. Its context stays current for this thread, which has to be the one that closes the rig. */
+int ft_gpu_rig_enter(struct ft_gpu_rig *rig);
 void ft_gpu_rig_close(struct ft_gpu_rig *rig);
 
 const struct ft_rig *ft_gpu_rig_functions(const struct ft_gpu_rig *rig);

@@ -4,6 +4,7 @@
 #include "tuner/verify/problem.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@
 #include "tuner/verify/random_inputs.h"
 #include "tuner/verify/reference.h"
 #include "tuner/verify/shape.h"
+#include "tuner/verify/threads.h"
 
 static bool is_backward(const struct ft_problem *problem) {
   return problem->options.request.pass == FT_BACKWARD;
@@ -56,11 +58,20 @@ static int make_shapes(struct ft_problem *problem) {
   return FT_OK;
 }
 
-static int make_input(struct ft_problem *problem, int buffer) {
+/* ---- inputs: drawn by a thread each, then uploaded ---- */
+
+enum { INPUTS = 4 };
+
+static const int inputs[INPUTS] = {FT_Q, FT_K, FT_V, FT_DOUT};
+
+static int input_count(const struct ft_problem *problem) {
+  return is_backward(problem) ? INPUTS : INPUTS - 1;
+}
+
+static int draw_input(struct ft_problem *problem, int buffer) {
   const struct ft_shape *shape = &problem->shapes[buffer];
   const enum ft_dtype dtype = problem->options.request.dtype;
   const enum ft_dtype of_buffer = ft_problem_dtype(&problem->options.request, buffer);
-  const size_t bytes = (size_t)ft_dtype_bytes(of_buffer);
   const uint64_t seed = problem->options.seed + 0x5851F42D4C957F2Du * (uint64_t)(buffer + 1);
   const bool made_up = problem->options.made_up;
   FT_TRY((made_up ? ft_random_pieces : ft_random_tensor)(&problem->dense[buffer], dtype,
@@ -69,6 +80,24 @@ static int make_input(struct ft_problem *problem, int buffer) {
     ft_random_make_coarse(problem->dense[buffer], dtype, shape->count);
   if (of_buffer == FT_E4M3 && dtype != FT_E4M3 && !made_up) /* else rounded when it is uploaded */
     ft_random_make_e4m3(problem->dense[buffer], dtype, shape->count);
+  return FT_OK;
+}
+
+struct drawing {
+  struct ft_problem *problem;
+  atomic_int next; /* of the inputs */
+};
+
+static void *draw_some(void *payload) {
+  struct drawing *const drawing = payload;
+  for (int n; (n = atomic_fetch_add(&drawing->next, 1)) < input_count(drawing->problem);)
+    draw_input(drawing->problem, inputs[n]);
+  return NULL;
+}
+
+static int upload_input(struct ft_problem *problem, int buffer) {
+  const struct ft_shape *shape = &problem->shapes[buffer];
+  const size_t bytes = (size_t)ft_dtype_bytes(ft_problem_dtype(&problem->options.request, buffer));
   const struct ft_sequences *const all = &problem->sequences;
   if (shape->packed && shape->packed->table.page > 0)
     ft_page_table_share(&all->k.table, all->k.used, all->count, problem->dense[buffer], shape->rows,
@@ -78,8 +107,14 @@ static int make_input(struct ft_problem *problem, int buffer) {
 }
 
 static int make_inputs(struct ft_problem *problem) {
-  for (int buffer = FT_Q; buffer < FT_O; buffer++) FT_TRY(make_input(problem, buffer));
-  return is_backward(problem) ? make_input(problem, FT_DOUT) : FT_OK;
+  struct drawing drawing = {.problem = problem};
+  ft_work_together(input_count(problem), draw_some, &drawing);
+  for (int n = 0; n < input_count(problem); n++) {
+    /* What a thread had no memory for is tried once more, or fails in this thread's words. */
+    if (!problem->dense[inputs[n]]) FT_TRY(draw_input(problem, inputs[n]));
+    FT_TRY(upload_input(problem, inputs[n]));
+  }
+  return FT_OK;
 }
 
 static int make_output(struct ft_problem *problem, int buffer) {
