@@ -5,7 +5,9 @@
 #define TESTS_RECORDED_TRIALS_H
 
 #include <check.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "generator/status.h"
 #include "tuner/cli/fit/trials_file.h"
@@ -45,6 +47,12 @@ static inline int end_of_group(const struct recorded *recorded, int at) {
          recorded->rows[at]->request == first->request)
     at++;
   return at;
+}
+
+/* Whether the row `at` is of a run that was recorded after the fit: its words say so. */
+static inline bool is_in_no_fit(const struct recorded *recorded, int at) {
+  const struct ft_trials_head *const head = &recorded->trials.heads[recorded->rows[at]->head];
+  return strstr(head->what, "in no fit yet") != NULL;
 }
 
 static inline void free_recorded(struct recorded *recorded) {

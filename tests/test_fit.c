@@ -150,12 +150,6 @@ static void predict_group(const struct recorded *recorded, int begin, int end,
   }
 }
 
-/* The words of a run that was recorded after the fit. */
-static bool is_in_no_fit(const struct recorded *recorded, int at) {
-  const struct ft_trials_head *const head = &recorded->trials.heads[recorded->rows[at]->head];
-  return strstr(head->what, "in no fit yet") != NULL;
-}
-
 /* The order that the fit keeps, over the 150,000 trials that it is made of, is what fit.py
  * recorded. If this fails, a model, its features, the defaults or the trials are no longer those
  * that the trees were fitted by: fit.py makes these anew. */

@@ -123,18 +123,29 @@ static double best_of(struct search *search, const struct ft_config *from,
   return least;
 }
 
+enum { STARTS = 4 };
+
 /* A descent changes a knob or two at a time. It does not reach a config with another tile, other
- * warps and another division of the keys if the configs in between are slower. So this descent
- * starts from one of the configs that were the fastest for other requests. Infinity if none of the
- * family can be asked. */
-static double best_of_starts(struct search *search, const struct ft_family *family,
-                             struct ft_config *config) {
-  struct ft_config start, from = {.family = family};
+ * warps and another division of the keys if the configs in between are slower. So descents start,
+ * too, from configs that were the fastest for other requests: those of the family that take the
+ * least time by the fit, in order. Returns how many there are, STARTS at most. */
+static int best_starts(struct search *search, const struct ft_family *family,
+                       struct ft_config *starts) {
+  struct ft_config start;
+  double us[PROMISING];
   const char *text;
+  int count = 0;
   search->count = 0;
   for (int n = 0; (text = ft_fit_start(family, search->arch, n)) != NULL; n++)
     if (ft_config_parse(&start, text) == FT_OK) ask(search, &start);
-  return fastest_asked(search, &from) < INFINITY ? best_of(search, &from, config) : INFINITY;
+  ft_ranker_us_of(search->ranker, search->list, search->count, us);
+  for (; count < STARTS && count < search->count; count++) {
+    int least = 0;
+    for (int n = 1; n < search->count; n++) least = us[n] < us[least] ? n : least;
+    starts[count] = search->list[least].config;
+    us[least] = INFINITY;
+  }
+  return count;
 }
 
 static bool is_sized(const struct ft_request *request) {
@@ -149,6 +160,59 @@ double ft_choice_margin(const struct ft_ranker *ranker, const struct ft_config *
   return fit->margin;
 }
 
+/* What is taken so far. */
+struct taken {
+  struct ft_config config;
+  double us;    /* by the fit */
+  double least; /* what another must be below: that time with the margin that it was taken by */
+};
+
+/* What descents from the family's default and from the best start find. */
+static void look_near(struct search *search, const struct ft_config *from, struct taken *taken) {
+  struct ft_config best, other, starts[STARTS];
+  double us = best_of(search, from, &best);
+  if (best_starts(search, from->family, starts) > 0) {
+    const double other_us = best_of(search, &starts[0], &other);
+    if (other_us < us) {
+      us = other_us;
+      best = other;
+    }
+  }
+  const double least = us * ft_choice_margin(search->ranker, &best);
+  if (us < INFINITY && least < taken->least) *taken = (struct taken){best, us, least};
+}
+
+/* What descents from the starts from `first` on find, if it is faster by far than what is near. The
+ * more are asked, the more is promised in error. */
+static void look_far(struct search *search, const struct ft_family *family, int first,
+                     struct taken *taken) {
+  static const double FAR = 1.05;
+  struct ft_config best, starts[STARTS];
+  const int count = best_starts(search, family, starts);
+  for (int n = first; n < count; n++) {
+    const double us = best_of(search, &starts[n], &best);
+    if (us * FAR < taken->least) *taken = (struct taken){best, us, us * FAR};
+  }
+}
+
+/* Of all families; near first. A family without a default for the request was not found good for
+ * such: all that it has is far. */
+static void look(struct search *search, bool far, struct taken *taken) {
+  const struct ft_request *const request = search->request;
+  const struct ft_config *const standard = &search->ranker->standard.config;
+  for (int n = 0; ft_family_at(n) != NULL; n++) {
+    const struct ft_family *const family = ft_family_at(n);
+    struct ft_config from = *standard;
+    if (family->pass != request->pass || !ft_family_serves(family, request, search->arch)) continue;
+    const bool has_default =
+        family == standard->family || family->default_config(request, search->arch, &from);
+    if (far)
+      look_far(search, family, has_default ? 1 : 0, taken);
+    else if (has_default)
+      look_near(search, &from, taken);
+  }
+}
+
 int ft_model_choose(const struct ft_request *request, const struct ft_arch *arch,
                     const struct ft_score_costs *score, struct ft_config *config, double *gain) {
   struct ft_ranker ranker;
@@ -156,27 +220,13 @@ int ft_model_choose(const struct ft_request *request, const struct ft_arch *arch
   if (!ft_fit_choice_of(request->pass, arch) || !is_sized(request))
     return ft_default_config(request, arch, config);
   FT_TRY(ft_ranker_open(&ranker, request, arch, score));
-  const struct ft_config standard = ranker.standard.config;
-  const double us = ft_ranker_us(&ranker, &standard, &ranker.standard.prediction);
   struct search search = {.ranker = &ranker, .request = request, .arch = arch};
-  double least = us;
-  *config = standard;
-  for (int n = 0; ft_family_at(n) != NULL; n++) {
-    const struct ft_family *const family = ft_family_at(n);
-    struct ft_config from = standard, best, other;
-    if (family->pass != request->pass || !ft_family_serves(family, request, arch)) continue;
-    if (family != standard.family && !family->default_config(request, arch, &from)) continue;
-    double found = best_of(&search, &from, &best);
-    const double elsewhere = best_of_starts(&search, family, &other);
-    if (elsewhere < found) {
-      found = elsewhere;
-      best = other;
-    }
-    const double margin = ft_choice_margin(&ranker, &best);
-    if (found * margin >= least) continue;
-    least = found * margin;
-    *config = best;
-    *gain = us / found;
-  }
+  const double us = ft_ranker_us(&ranker, &ranker.standard.config, &ranker.standard.prediction);
+  struct taken taken = {ranker.standard.config, us, us};
+  look(&search, false, &taken);
+  taken.least = taken.us;
+  look(&search, true, &taken);
+  *config = taken.config;
+  *gain = us / taken.us;
   return FT_OK;
 }
