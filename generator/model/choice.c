@@ -12,6 +12,7 @@
 #include "generator/model/choice.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "generator/model/fit.h"
@@ -20,14 +21,68 @@
 
 enum { PROMISING = 128 }; /* of the configs that are asked, so many are ranked by the fit */
 
-/* The most promising so far, by hand, in order. */
+enum { KNOWN_BITS = 11, KNOWN = 1 << KNOWN_BITS };
+
+/* What the fit said of a config. */
+struct known {
+  uint64_t key; /* a hash of the config, 0: free. Two of a choice share one once in 10^12 choices */
+  double us;
+};
+
+/* The most promising so far, by hand, in order; and what the fit has said since the choice began,
+ * as neighbours of neighbours are often the same. */
 struct search {
   struct ft_ranker *ranker;
   const struct ft_request *request;
   const struct ft_arch *arch;
   struct ft_ranked list[PROMISING];
   int count;
+  struct known known[KNOWN];
+  int known_count;
 };
+
+static uint64_t key_of(const struct ft_config *config) {
+  uint64_t key = (uint64_t)(uintptr_t)config->family;
+  for (int n = 0; n < config->family->knob_count; n++) {
+    key = (key ^ (uint64_t)config->knobs[n]) * 0x9E3779B97F4A7C15u;
+    key ^= key >> 29;
+  }
+  return key | 1;
+}
+
+/* The place of the key, or the free one where it would be. */
+static struct known *place_of(struct search *search, uint64_t key) {
+  int at = (int)(key >> (64 - KNOWN_BITS));
+  while (search->known[at].key != 0 && search->known[at].key != key) at = (at + 1) % KNOWN;
+  return &search->known[at];
+}
+
+static void remember(struct search *search, const struct ft_config *config, double us) {
+  const uint64_t key = key_of(config);
+  if (search->known_count == KNOWN / 4 * 3) return;
+  *place_of(search, key) = (struct known){key, us};
+  search->known_count += 1;
+}
+
+/* Times by the fit of what was asked. */
+static void rank(struct search *search, double *us) {
+  struct ft_ranked fresh[PROMISING];
+  double fresh_us[PROMISING];
+  int of[PROMISING], count = 0;
+  for (int n = 0; n < search->count; n++) {
+    const struct known *const place = place_of(search, key_of(&search->list[n].config));
+    us[n] = place->us;
+    if (place->key != 0) continue;
+    fresh[count] = search->list[n];
+    of[count++] = n;
+  }
+  if (count == 0) return;
+  ft_ranker_us_of(search->ranker, fresh, count, fresh_us);
+  for (int n = 0; n < count; n++) {
+    us[of[n]] = fresh_us[n];
+    remember(search, &fresh[n].config, fresh_us[n]);
+  }
+}
 
 /* Whether ptxas is likely to find registers for it. Of the mma families it spilled 40 % of the fp32
  * kernels above 0.75 of the registers by the estimate, and few below. Of tf32, whose operands are
@@ -85,9 +140,9 @@ static void ask_neighbours(struct search *search, const struct ft_config *from) 
 
 /* Of the configs that were asked, the one with the least time by the fit, and that time. Infinity,
  * and *config as it was, if none was asked. */
-static double fastest_asked(const struct search *search, struct ft_config *config) {
+static double fastest_asked(struct search *search, struct ft_config *config) {
   double least = INFINITY, us[PROMISING];
-  ft_ranker_us_of(search->ranker, search->list, search->count, us);
+  rank(search, us);
   for (int n = 0; n < search->count; n++) {
     if (us[n] >= least) continue;
     least = us[n];
@@ -138,7 +193,7 @@ static int best_starts(struct search *search, const struct ft_family *family,
   search->count = 0;
   for (int n = 0; (text = ft_fit_start(family, search->arch, n)) != NULL; n++)
     if (ft_config_parse(&start, text) == FT_OK) ask(search, &start);
-  ft_ranker_us_of(search->ranker, search->list, search->count, us);
+  rank(search, us);
   for (; count < STARTS && count < search->count; count++) {
     int least = 0;
     for (int n = 1; n < search->count; n++) least = us[n] < us[least] ? n : least;
