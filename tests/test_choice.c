@@ -109,9 +109,9 @@ static double choice_over_default(const struct recorded *recorded, int begin, in
   return gain > 1 ? shortest(recorded, begin, end, &chosen, clock_mhz) / usual : 0;
 }
 
-/* The fit has seen these trials: this is no figure of how good it is, but says that what is known to
- * be slower is seldom chosen. A choice takes some milliseconds: of all groups some 2,000 are looked
- * at, every n-th, and all of them where FATUNE_TEST_SLOW=1 asks for it. */
+/* The fit has seen these trials: this is no figure of how good it is, but says that what is known
+ * to be slower is seldom chosen. A choice takes some milliseconds: of all groups some 2,000 are
+ * looked at, every n-th, and all of them where FATUNE_TEST_SLOW=1 asks for it. */
 START_TEST(few_choices_are_slower_where_both_were_measured) {
   static const double SLOWER = 1.03, SHARE = 0.01;
   enum { LOOKED_AT = 2000 };

@@ -187,7 +187,7 @@ enum { STARTS = 4 };
 static int best_starts(struct search *search, const struct ft_family *family,
                        struct ft_config *starts) {
   struct ft_config start;
-  double us[PROMISING];
+  double us[PROMISING] = {0};
   const char *text;
   int count = 0;
   search->count = 0;
