@@ -384,8 +384,9 @@ void ft_search_close(struct ft_search *search) {
 
 int ft_search(const struct ft_search_inputs *in, struct ft_tune_summary *summary) {
   struct ft_search *search;
-  FT_TRY(ft_search_open(&search, in));
-  const int status = ft_search_run(search, summary);
+  int status = ft_search_open(&search, in);
+  if (!search) return status;
+  status = ft_search_run(search, summary);
   ft_search_close(search);
   return status;
 }
