@@ -156,8 +156,8 @@ static void on_cores_free(void *payload) {
   struct tuning *const tuning = payload;
   const struct cli_options *const options = &tuning->cli->options;
   const struct ft_request *const at_hand = &options->requests[tuning->index];
-  const struct ft_request *next = at_hand + 1, *const end =
-                                                   options->requests + options->request_count;
+  const struct ft_request *const end = options->requests + options->request_count;
+  const struct ft_request *next = at_hand + 1;
   if (stop_signal != 0 || tuning->ahead == NULL) return;
   const struct ft_request *const last = tuning->claims != NULL ? end - tuning->claimants : end;
   while (next < last && !is_to_be_tuned(tuning, next)) next++;
