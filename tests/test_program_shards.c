@@ -159,6 +159,33 @@ START_TEST(a_worker_claims_for_its_supervisor) {
 }
 END_TEST
 
+/* On the fake GPU, where each request's search is begun before the one before it ends. */
+START_TEST(what_another_process_has_claimed_is_passed_over) {
+  static const char *const texts[] = {"forward bf16 d16 nq16", "forward bf16 d16 nq999",
+                                      "forward bf16 d32 nq16", "forward bf16 d32 nq999"};
+  enum { TEXTS = sizeof texts / sizeof *texts, OTHERS = 1 };
+  struct cli_claims *others;
+  char line[512];
+  bool ours;
+  open_claims(&others);
+  ck_assert_int_eq(cli_claims_take(others, texts[OTHERS], &ours), FT_OK);
+  ck_assert(ours);
+  setenv("FATUNE_LIBCUDA", FATUNE_FAKE_DIR "/libfake_cuda.so", 1);
+  setenv("FATUNE_LIBNVML", "/nowhere/libnvidia-ml.so.1", 1);
+  snprintf(line, sizeof line,
+           "tune --gpu auto --effort quick --shard 1/2 --claims %s/claims --json -q '%s' '%s' '%s' "
+           "'%s'",
+           folder, texts[0], texts[1], texts[2], texts[3]);
+  expect(line, 5); /* the fake GPU computes nothing: no candidate is right */
+  for (int n = 0; n < TEXTS; n++) {
+    ck_assert_int_eq(strstr(output, texts[n]) != NULL, n != OTHERS);
+    ck_assert_int_eq(cli_claims_take(others, texts[n], &ours), FT_OK);
+    ck_assert_int_eq(ours, n == OTHERS);
+  }
+  cli_claims_close(others);
+}
+END_TEST
+
 START_TEST(a_folder_that_cannot_be_is_told) {
   struct cli_claims *claims;
   ck_assert_int_eq(cli_claims_open(&claims, "/dev/null/claims"), FT_E_IO);
@@ -335,6 +362,7 @@ Suite *make_program_shards_suite(void) {
   tcase_add_checked_fixture(claims, begin_program_test, end_program_test);
   tcase_add_test(claims, claims_share_the_time_evenly);
   tcase_add_test(claims, a_worker_claims_for_its_supervisor);
+  tcase_add_test(claims, what_another_process_has_claimed_is_passed_over);
   tcase_add_test(claims, a_folder_that_cannot_be_is_told);
   suite_add_tcase(suite, claims);
   TCase *const processes = tcase_create("processes");
