@@ -19,11 +19,11 @@
 static int choose_unmeasured(fatune_session *session, const struct ft_request *request,
                              const struct ft_arch *arch, const char *why,
                              struct ft_choice *choice) {
-  const struct ft_known_score *score;
+  const struct ft_score_costs *score;
   double gain;
   memset(choice, 0, sizeof *choice);
-  FT_TRY(ft_session_score(session, request->score, &score));
-  FT_TRY(ft_model_choose(request, arch, score ? &score->costs : NULL, &choice->config, &gain));
+  FT_TRY(ft_session_score_costs(session, request->score, &score));
+  FT_TRY(ft_model_choose(request, arch, score, &choice->config, &gain));
   choice->hit = gain > 1 ? FT_HIT_MODEL : FT_HIT_DEFAULT;
   const bool asked = ft_fit_choice_of(request->pass, arch) != NULL;
   snprintf(choice->note, sizeof choice->note, "%s%s", why,

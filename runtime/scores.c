@@ -29,6 +29,15 @@ int ft_session_score(fatune_session *session, int64_t number, const struct ft_kn
   return status;
 }
 
+int ft_session_score_costs(fatune_session *session, int64_t number,
+                           const struct ft_score_costs **costs) {
+  const struct ft_known_score *known;
+  *costs = NULL;
+  FT_TRY(ft_session_score(session, number, &known));
+  if (known) *costs = &known->costs;
+  return FT_OK;
+}
+
 int fatune_score_dtype(const char **dtype, fatune_session *session, int64_t score,
                        const char *name) {
   const struct ft_known_score *known;

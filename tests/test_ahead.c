@@ -1,5 +1,6 @@
 /* test_ahead.c: the search that is opened before another ends.
- * in -> out: fake GPU, fake NVRTC, simulated machine -> who compiles what, when -> Check suite. */
+ * in -> out: fake GPU, fake NVRTC, simulated machine -> kernels compiled before the search that
+ * takes them -> Check suite. */
 #include "tests/suites.h"
 
 #include <time.h>

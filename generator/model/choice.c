@@ -29,14 +29,15 @@ struct known {
   double us;
 };
 
-/* The most promising so far, by hand, in order; and what the fit has said since the choice began,
- * as neighbours of neighbours are often the same. */
 struct search {
   struct ft_ranker *ranker;
   const struct ft_request *request;
   const struct ft_arch *arch;
+  /* Of the configs asked in this round, those with the least time by hand, in that order. */
   struct ft_ranked list[PROMISING];
   int count;
+  /* Times by the fit of the configs ranked since the choice began: rounds ask many of them again.
+   */
   struct known known[KNOWN];
   int known_count;
 };
@@ -222,7 +223,7 @@ struct taken {
   double least; /* what another must be below: that time with the margin that it was taken by */
 };
 
-/* What descents from the family's default and from the best start find. */
+/* Takes the best config that a descent from the family's default or from its best start finds. */
 static void look_near(struct search *search, const struct ft_config *from, struct taken *taken) {
   struct ft_config best, other, starts[STARTS];
   double us = best_of(search, from, &best);
@@ -237,8 +238,9 @@ static void look_near(struct search *search, const struct ft_config *from, struc
   if (us < INFINITY && least < taken->least) *taken = (struct taken){best, us, least};
 }
 
-/* What descents from the starts from `first` on find, if it is faster by far than what is near. The
- * more are asked, the more is promised in error. */
+/* Descents from the family's starts, the first `first` of them left out. What they find is taken if
+ * it is faster by far than what is near: the more configs are asked, the more of them are predicted
+ * to be faster than they are. */
 static void look_far(struct search *search, const struct ft_family *family, int first,
                      struct taken *taken) {
   static const double FAR = 1.05;
@@ -250,8 +252,8 @@ static void look_far(struct search *search, const struct ft_family *family, int 
   }
 }
 
-/* Of all families; near first. A family without a default for the request was not found good for
- * such: all that it has is far. */
+/* Looks in all families. A family without a default for the request was not found good for such
+ * requests, so all of its configs are far. */
 static void look(struct search *search, bool far, struct taken *taken) {
   const struct ft_request *const request = search->request;
   const struct ft_config *const standard = &search->ranker->standard.config;

@@ -115,12 +115,12 @@ int cli_explain_request(struct cli *cli, fatune_session *session,
   struct ft_choice choice;
   struct ft_config standard;
   struct ft_source source = {0};
-  const struct ft_known_score *known;
+  const struct ft_score_costs *score;
   struct cli_trials *const trials = calloc(1, sizeof *trials); /* too large for a stack */
   int status;
   if (trials == NULL) return ft_fail(FT_E_MEMORY, "no memory for trials");
   FT_CHECK(cli_target_find(cli, session, &target));
-  FT_CHECK(ft_session_score(session, request->score, &known));
+  FT_CHECK(ft_session_score_costs(session, request->score, &score));
   explain_asked(cli, request, &bucket, &target);
   FT_CHECK(ft_session_choose(session, request, &target.arch, target.id, &choice));
   FT_CHECK(ft_default_config(request, &target.arch, &standard));
@@ -130,8 +130,7 @@ int cli_explain_request(struct cli *cli, fatune_session *session,
   explain_choice(cli, &choice, &standard, trials);
   explain_source(cli, &source);
   explain_budget(cli, &source);
-  cli_explain_model(cli, request, &target, known ? &known->costs : NULL, &choice.config, &standard,
-                    trials);
+  cli_explain_model(cli, request, &target, score, &choice.config, &standard, trials);
   cli_explain_trials(cli, trials, &target, request);
   FT_CHECK(cli_explain_space(cli, request, &target));
 done:

@@ -71,9 +71,9 @@ static double peak_tflops(const struct ft_request *request, const struct ft_arch
 static int add_trials(fatune_session *session, const struct ft_request *request,
                       const struct cli_target *target, json_t *document) {
   const struct ft_request bucket = ft_request_bucket(request);
-  const struct ft_known_score *known;
-  FT_TRY(ft_session_score(session, request->score, &known));
-  const struct listing listing = {json_array(), &target->arch, known ? &known->costs : NULL};
+  const struct ft_score_costs *score;
+  FT_TRY(ft_session_score_costs(session, request->score, &score));
+  const struct listing listing = {json_array(), &target->arch, score};
   cli_json_set(document, "trials", listing.trials);
   FT_TRY(ft_store_trials(session->store, &bucket, target->id, list_trial, (void *)&listing));
   cli_json_set(document, "gpu_name", cli_json_text(target->arch.name));

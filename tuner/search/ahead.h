@@ -11,8 +11,8 @@ struct ft_ahead;
 int ft_ahead_make(struct ft_ahead **ahead);
 
 /* Opens the request's tuning in a thread; what was opened before and not taken is closed. The
- * options are copied. A failure is not told: the search that is not found here opens for itself,
- * and fails by itself. */
+ * options are copied. A failure is not reported here: ft_ahead_take then returns NULL, and ft_tune
+ * opens the tuning itself and reports why it cannot. */
 void ft_ahead_begin(struct ft_ahead *ahead, fatune_session *session,
                     const struct ft_request *request, const struct ft_tune_options *options);
 

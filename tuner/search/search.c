@@ -207,8 +207,8 @@ static int prepare(struct ft_search *search) {
   return rig->prepare(rig->payload);
 }
 
-static int try_one(struct ft_search *search, int place, struct ft_compile_pool *pool,
-                   struct ft_trial *trial) {
+static int try_one(struct ft_search *search, int place, struct ft_trial *trial) {
+  struct ft_compile_pool *const pool = search->pool;
   const int next = ft_compile_pool_candidate(pool, place);
   if (search->is_known[next]) return take_known(search, next, trial);
   struct ft_compiled compiled;
@@ -235,7 +235,7 @@ static bool is_neighbour(void *payload, const struct ft_config *config) {
 /* The model knows which tiles are good better than which switches are. So every second candidate is
  * a neighbour of one of the best so far, as long as they have any, in the model's order; those
  * between are the model's own. */
-static void descend(struct ft_search *search, struct ft_compile_pool *pool) {
+static void descend(struct ft_search *search) {
   const struct ft_entrant *best[BEST_FEW];
   if (search->in.options->effort != FT_EFFORT_NORMAL || search->in.measuring->patience == 0) return;
   if (search->summary->tried % 2 == 0) return;
@@ -243,18 +243,18 @@ static void descend(struct ft_search *search, struct ft_compile_pool *pool) {
   const int count = ft_contest_best(&search->contest, BEST_FEW, best);
   for (int n = 0; n < count; n++) {
     struct ft_config config = best[n]->trial.config;
-    if (ft_compile_pool_prefer(pool, is_neighbour, &config)) return;
+    if (ft_compile_pool_prefer(search->pool, is_neighbour, &config)) return;
   }
 }
 
 /* What is compiled when the search ends was compiled for nothing, and is waited for. So no more is
  * compiled ahead than will be tried even if nothing better comes. */
-static void limit_compiles(const struct ft_search *search, struct ft_compile_pool *pool) {
+static void limit_compiles(const struct ft_search *search) {
   const int patience = search->in.measuring->patience, tried = search->summary->tried;
   if (search->in.options->effort != FT_EFFORT_NORMAL || patience == 0 ||
       search->contest.best_us == 0 || tried < search->known_count)
     return;
-  ft_compile_pool_limit(pool, tried + patience - search->since);
+  ft_compile_pool_limit(search->pool, tried + patience - search->since);
 }
 
 /* Once for a search. */
@@ -264,19 +264,19 @@ static void tell_cores_are_free(struct ft_search *search) {
   search->told = true;
 }
 
-static int try_all(struct ft_search *search, struct ft_compile_pool *pool) {
+static int try_all(struct ft_search *search) {
   for (int index = 0; index < search->in.candidates->count; index++) {
     if (stopped(search)) return ft_fail(FT_E_INTERRUPTED, "stopped after %d candidates", index);
     if (out_of_time(search)) return FT_OK;
     struct ft_trial trial = {0};
-    FT_TRY(try_one(search, index, pool, &trial));
+    FT_TRY(try_one(search, index, &trial));
     count_outcome(search->summary, &trial);
     keep_first_unfit(search, &trial);
     report(search, &trial);
-    descend(search, pool);
+    descend(search);
     if (!patient(search)) return FT_OK;
-    limit_compiles(search, pool);
-    if (ft_compile_pool_is_claimed(pool)) tell_cores_are_free(search);
+    limit_compiles(search);
+    if (ft_compile_pool_is_claimed(search->pool)) tell_cores_are_free(search);
   }
   return FT_OK;
 }
@@ -364,7 +364,7 @@ int ft_search_run(struct ft_search *search, struct ft_tune_summary *summary) {
   search->begin = ft_seconds_now();
   summary->product = search->in.candidates->product;
   summary->legal = search->in.candidates->legal;
-  const struct failure failure = keep_failure(try_all(search, search->pool));
+  const struct failure failure = keep_failure(try_all(search));
   ft_compile_pool_close(search->pool);
   search->pool = NULL;
   if (failure.status == FT_OK) tell_cores_are_free(search);

@@ -37,10 +37,9 @@ int ft_tune_predict(fatune_session *session, const struct ft_request *request,
                     const struct ft_arch *arch, const struct ft_tune_options *options,
                     struct ft_tune_summary *summary) {
   *summary = (struct ft_tune_summary){.measured = false};
-  const struct ft_known_score *known;
+  const struct ft_score_costs *score;
   FT_TRY(ft_request_validate(request));
-  FT_TRY(ft_session_score(session, request->score, &known));
-  const struct ft_score_costs *const score = known != NULL ? &known->costs : NULL;
+  FT_TRY(ft_session_score_costs(session, request->score, &score));
   struct ft_ranker ranker;
   FT_TRY(ft_ranker_open(&ranker, request, arch, score));
   const struct ft_measuring measuring = ft_measuring_by_model(&ranker);

@@ -32,8 +32,8 @@ struct ft_tune_options {
   /* Called before a candidate is run, with its trial as far as it is known; and with NULL when the
    * candidate is done, and its row is written or held for the finals. May be NULL */
   void (*watch)(void *payload, const struct ft_trial *trial);
-  /* Called once, when the last kernel of this search is under way: before the finals, or earlier.
-   * May be NULL */
+  /* Called once in a search, when a thread has begun its last kernel: before the finals at the
+   * latest. May be NULL */
   void (*cores_are_free)(void *payload);
   void *payload;
   struct ft_ahead *ahead; /* where this search may have been begun (tuner/search/ahead.h). May be

@@ -44,9 +44,8 @@ static int lead_with_choice(struct ft_tuning *it, const struct ft_score_costs *s
 
 static int begin(struct ft_tuning *it) {
   const struct ft_arch *const arch = &it->session->device.arch;
-  const struct ft_known_score *known;
-  FT_TRY(ft_session_score(it->session, it->request.score, &known));
-  const struct ft_score_costs *const score = known != NULL ? &known->costs : NULL;
+  const struct ft_score_costs *score;
+  FT_TRY(ft_session_score_costs(it->session, it->request.score, &score));
   FT_TRY(ft_candidates_make(&it->candidates, &it->request, arch, score, &it->options));
   FT_TRY(lead_with_choice(it, score));
   FT_TRY(ft_gpu_rig_open(&it->rig, it->session, &it->request, arch, &it->options, true));

@@ -1,6 +1,6 @@
-/* tuning.h: a search on the GPU at hand, in three steps.
- * in -> out: session + request + options -> candidates, whose kernels are begun -> trials in the
- * store, a summary. */
+/* tuning.h: a search on the GPU at hand, in three steps: open, run, close.
+ * in -> out: session + request + options -> candidates, the first of them being compiled -> trials
+ * in the store, a summary. */
 #ifndef TUNER_TUNING_H
 #define TUNER_TUNING_H
 
@@ -22,8 +22,8 @@ bool ft_tuning_is_current(const struct ft_tuning *tuning);
 
 bool ft_tuning_is_of(const struct ft_tuning *tuning, const struct ft_request *request);
 
-/* Returns what ft_tune returns. Once for each tuning, by the thread that closes it. budget_seconds,
- * from now on, is in place of that of the options. */
+/* Returns what ft_tune returns. It is called once, in the thread that closes the tuning.
+ * budget_seconds counts from this call and replaces that of the options. */
 int ft_tuning_run(struct ft_tuning *tuning, double budget_seconds, struct ft_tune_summary *summary);
 void ft_tuning_close(struct ft_tuning *tuning); /* NULL: nothing */
 
