@@ -113,6 +113,8 @@ static const struct {
      HOPPER(64, 128, 2, 2, 2) " kv_in_regs=1 direct_store=1 persistent=1"},
     {"", "backward fp16 d24 dv16 hq72 hkv36 b2 nq100 nk190 causal=top-left",
      HOPPER(64, 128, 3, 3, 2) " kv_in_regs=1 direct_store=1 persistent=1 pacing=2"},
+    {"", "backward fp16 d16 hq36 b2 nq1 nk229 window@64,0",
+     HOPPER(64, 128, 2, 2, 2) " direct_store=1 persistent=1 pacing=2"},
     /* In one loop over the steps of all key tiles. */
     {"", "backward bf16 d16 hq29 b3 nq70 nk200 mask=64x128@0.5",
      HOPPER(64, 128, 2, 2, 2) " direct_store=1 persistent=2 early_dq=1 pacing=1 part_steps=1"},

@@ -1454,8 +1454,6 @@ __device__ __forceinline__ void end_turn(Turn &turn) { turn.is_over = true; }
 // Of the barriers that a key tile passes once.
 __device__ __forceinline__ unsigned parity_of(const Turn &) { return 0; }
 
-__device__ __forceinline__ bool is_first(const Turn &) { return true; }
-
 __device__ __forceinline__ void init_turns() {}
 __device__ __forceinline__ void say_products_made(int) {}
 __device__ __forceinline__ void leave_unseen(const Turn &, int) {}
@@ -1860,9 +1858,14 @@ __device__ __forceinline__ void pass_turn(const Consumer &consumer) {
   if (IN_TURNS) barrier_arrive(turn_barrier((consumer.number + 1) % CONSUMERS), 256);
 }
 
-__device__ __forceinline__ void wait_to_begin(const Consumer &consumer, const Turn &turn) {
+// The first consumer has the first turn of the block.
+__device__ __forceinline__ void begin_turns(const Consumer &consumer) {
+  if (consumer.number == CONSUMERS - 1) pass_turn(consumer);
+}
+
+// Before the first step of a key tile.
+__device__ __forceinline__ void wait_to_begin(const Consumer &consumer) {
   if (STAGGERED && consumer.number > 0) barrier_sync(turn_barrier(consumer.number), 256);
-  if (IN_TURNS && consumer.number == CONSUMERS - 1 && is_first(turn)) pass_turn(consumer);
 }
 
 __device__ __forceinline__ void let_next_begin(const Consumer &consumer, bool first_step) {
@@ -1926,6 +1929,7 @@ __device__ __forceinline__ void begin(Consumer &consumer, const TiledBackwardPar
   consumer.do_ring = {0, 0};
   consumer.ds_ring = {0, 1};
   consumer.kept = begin_kept(params.rest, lane);
+  begin_turns(consumer);
 }
 
 // ---- a step ----
@@ -2035,7 +2039,7 @@ __device__ __forceinline__ void sum_tile(Consumer &consumer, const BackwardParam
   const Sequence &sequence = own.sequence;
   begin_sums(consumer);
   keep_rows(consumer, turn);
-  wait_to_begin(consumer, turn);
+  wait_to_begin(consumer);
   const int first_key = keys.k0 + consumer.number * 64;
   bool first_step = true;
   #pragma unroll 1
