@@ -93,6 +93,47 @@ const struct ft_rule *ft_rules_broken(const struct ft_request *request, const st
   return broken;
 }
 
+/* Asks those rules of a table that read knobs alone: the bits of the knobs of which a change of any
+ * one may let all of them hold. */
+static unsigned may_mend(const struct ft_rule *rules, int count, const struct ft_rule_case *of) {
+  unsigned knobs = FT_NO_RULE_BROKEN;
+  for (int i = 0; i < count; ++i)
+    if (rules[i].reads && !rules[i].holds(of)) knobs &= rules[i].reads;
+  return knobs;
+}
+
+unsigned ft_rules_may_mend(const struct ft_request *request, const struct ft_arch *arch,
+                           const struct ft_config *config) {
+  const struct ft_family *const own = config->family;
+  const struct ft_rule_case of = {request, arch, config, NULL};
+  return may_mend(own->rules, own->rule_count, &of) & may_mend(limits, FT_COUNT(limits), &of);
+}
+
+/* Whether those rules of a table hold that do not read knobs alone. */
+static bool all_hold(const struct ft_rule *rules, int count, enum ft_rule_kind kind,
+                     const struct ft_rule_case *of) {
+  for (int i = 0; i < count; ++i)
+    if (rules[i].kind == kind && !rules[i].reads && !rules[i].holds(of)) return false;
+  return true;
+}
+
+bool ft_rules_hold(const struct ft_request *request, const struct ft_arch *arch,
+                   const struct ft_config *config) {
+  static const enum ft_rule_kind kinds[] = {FT_CANNOT_RUN, FT_NOT_WORTH_TRYING};
+  const struct ft_family *const own = config->family;
+  if (ft_config_out_of_range(config) != NULL || !ft_family_serves(own, request, arch) ||
+      ft_rules_may_mend(request, arch, config) != FT_NO_RULE_BROKEN)
+    return false;
+  struct ft_budget budget = {0};
+  own->plan(&budget, request, config, arch);
+  const struct ft_rule_case of = {request, arch, config, &budget};
+  for (int n = 0; n < FT_COUNT(kinds); ++n)
+    if (!all_hold(own->rules, own->rule_count, kinds[n], &of) ||
+        !all_hold(limits, FT_COUNT(limits), kinds[n], &of))
+      return false;
+  return true;
+}
+
 /* What no family has of e4m3. */
 static int serves_e4m3(const struct ft_request *request, const struct ft_arch *arch) {
   enum { COLUMNS = 32 }; /* of a product's depth */

@@ -38,6 +38,18 @@ struct ft_rule {
 const struct ft_rule *ft_rules_broken(const struct ft_request *request, const struct ft_arch *arch,
                                       const struct ft_config *config, enum ft_rule_kind kinds);
 
+/* Whether no rule at all is broken. Rules that read knobs alone are asked first, and only if all of
+ * them hold, a budget is made: cheaper than ft_rules_broken where most configs break some rule. */
+bool ft_rules_hold(const struct ft_request *request, const struct ft_arch *arch,
+                   const struct ft_config *config);
+
+/* Of a config within its ranges: bits of the knobs of which a change of any one may leave no rule
+ * broken among those that read knobs alone. Every bit is set if none of these is broken. All
+ * configs that differ from this one in another knob break one of these rules, too. */
+#define FT_NO_RULE_BROKEN ~0u
+unsigned ft_rules_may_mend(const struct ft_request *request, const struct ft_arch *arch,
+                           const struct ft_config *config);
+
 /* Every rule that a family's configs are held to, for documentation and tests: index 0.. until
  * NULL. */
 const struct ft_rule *ft_rules_at(const struct ft_family *family, int index);

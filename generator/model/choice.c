@@ -21,12 +21,20 @@
 
 enum { PROMISING = 128 }; /* of the configs that are asked, so many are ranked by the fit */
 
-enum { KNOWN_BITS = 11, KNOWN = 1 << KNOWN_BITS };
+enum { KNOWN_BITS = 12, KNOWN = 1 << KNOWN_BITS };
 
-/* What the fit said of a config. */
+/* What is known of a config since the choice began: rounds ask many of them again. */
 struct known {
-  uint64_t key; /* a hash of the config, 0: free. Two of a choice share one once in 10^12 choices */
-  double us;
+  uint64_t key;      /* a hash of the config, 0: free. Two of a choice share one once in 10^12
+                        choices */
+  double by_hand_us; /* below 0: the config cannot be taken */
+  double us;         /* by the fit; below 0: not asked yet */
+};
+
+/* A config that was asked in this round. */
+struct asked {
+  double by_hand_us;
+  int at; /* in the search's list */
 };
 
 struct search {
@@ -34,35 +42,36 @@ struct search {
   const struct ft_request *request;
   const struct ft_arch *arch;
   /* Of the configs asked in this round, those with the least time by hand, in that order. */
+  struct asked asked[PROMISING];
   struct ft_ranked list[PROMISING];
+  /* Of each in the list: what is known, NULL where there was no room for it. */
+  struct known *of[PROMISING];
   int count;
-  /* Times by the fit of the configs ranked since the choice began: rounds ask many of them again.
-   */
   struct known known[KNOWN];
   int known_count;
 };
 
-static uint64_t key_of(const struct ft_config *config) {
-  uint64_t key = (uint64_t)(uintptr_t)config->family;
-  for (int n = 0; n < config->family->knob_count; n++) {
-    key = (key ^ (uint64_t)config->knobs[n]) * 0x9E3779B97F4A7C15u;
-    key ^= key >> 29;
-  }
-  return key | 1;
+/* What a knob's value adds to the key of a config. */
+static uint64_t key_of_knob(int knob, int value) {
+  uint64_t key = ((uint64_t)(unsigned)value << 8 | (uint64_t)knob) + 0x9E3779B97F4A7C15u;
+  key = (key ^ key >> 30) * 0xBF58476D1CE4E5B9u;
+  key = (key ^ key >> 27) * 0x94D049BB133111EBu;
+  return key ^ key >> 31;
 }
 
-/* The place of the key, or the free one where it would be. */
+/* A sum over the knobs, so that the key of a neighbour follows from what it differs in. */
+static uint64_t key_of(const struct ft_config *config) {
+  uint64_t key = (uint64_t)(uintptr_t)config->family * 0x9E3779B97F4A7C15u;
+  for (int n = 0; n < config->family->knob_count; n++) key += key_of_knob(n, config->knobs[n]);
+  return key;
+}
+
+/* The place of the key, with it, or a free one; NULL: it is not there, and no more are taken. */
 static struct known *place_of(struct search *search, uint64_t key) {
   int at = (int)(key >> (64 - KNOWN_BITS));
   while (search->known[at].key != 0 && search->known[at].key != key) at = (at + 1) % KNOWN;
-  return &search->known[at];
-}
-
-static void remember(struct search *search, const struct ft_config *config, double us) {
-  const uint64_t key = key_of(config);
-  if (search->known_count == KNOWN / 4 * 3) return;
-  *place_of(search, key) = (struct known){key, us};
-  search->known_count += 1;
+  struct known *const place = &search->known[at];
+  return place->key == 0 && search->known_count == KNOWN / 4 * 3 ? NULL : place;
 }
 
 /* Times by the fit of what was asked. */
@@ -71,17 +80,18 @@ static void rank(struct search *search, double *us) {
   double fresh_us[PROMISING];
   int of[PROMISING], count = 0;
   for (int n = 0; n < search->count; n++) {
-    const struct known *const place = place_of(search, key_of(&search->list[n].config));
-    us[n] = place->us;
-    if (place->key != 0) continue;
-    fresh[count] = search->list[n];
+    const int at = search->asked[n].at;
+    us[n] = search->of[at] ? search->of[at]->us : -1;
+    if (us[n] >= 0) continue;
+    fresh[count] = search->list[at];
     of[count++] = n;
   }
   if (count == 0) return;
   ft_ranker_us_of(search->ranker, fresh, count, fresh_us);
   for (int n = 0; n < count; n++) {
+    struct known *const known = search->of[search->asked[of[n]].at];
     us[of[n]] = fresh_us[n];
-    remember(search, &fresh[n].config, fresh_us[n]);
+    if (known) known->us = fresh_us[n];
   }
 }
 
@@ -100,17 +110,38 @@ static bool has_registers(const struct search *search, const struct ft_config *c
   return budget.regs_estimate <= share * budget.regs_limit;
 }
 
-static void ask(struct search *search, const struct ft_config *config) {
-  if (ft_rules_broken(search->request, search->arch, config, FT_EVERY_RULE) != NULL ||
-      !has_registers(search, config))
-    return;
-  const struct ft_prediction by_hand = ft_ranker_by_hand(search->ranker, config);
-  int at = search->count;
-  while (at > 0 && by_hand.us < search->list[at - 1].by_hand.us) at--;
-  if (at == PROMISING) return;
-  const int moved = (search->count < PROMISING ? search->count++ : PROMISING - 1) - at;
-  memmove(&search->list[at + 1], &search->list[at], (size_t)moved * sizeof search->list[0]);
-  search->list[at] = (struct ft_ranked){*config, by_hand};
+/* Puts a config in its place in the round's order, if it is one of the most promising. */
+static void enlist(struct search *search, const struct ft_config *config,
+                   const struct ft_prediction *by_hand, struct known *known) {
+  int place = search->count;
+  while (place > 0 && by_hand->us < search->asked[place - 1].by_hand_us) place--;
+  if (place == PROMISING) return;
+  const bool full = search->count == PROMISING;
+  const int at = full ? search->asked[PROMISING - 1].at : search->count++;
+  const int moved = search->count - 1 - place;
+  memmove(&search->asked[place + 1], &search->asked[place],
+          (size_t)moved * sizeof search->asked[0]);
+  search->asked[place] = (struct asked){by_hand->us, at};
+  search->list[at] = (struct ft_ranked){*config, *by_hand};
+  search->of[at] = known;
+}
+
+static void ask(struct search *search, const struct ft_config *config, uint64_t key) {
+  struct ft_prediction by_hand = {.us = -1};
+  key |= 1; /* never that of a free place */
+  struct known *const known = place_of(search, key);
+  const bool is_known = known && known->key == key;
+  if (is_known && known->by_hand_us < 0) return;
+  if (is_known && known->us >= 0)
+    by_hand.us = known->by_hand_us; /* the rest is for the fit, which is not asked again */
+  else if (is_known ||
+           (ft_rules_hold(search->request, search->arch, config) && has_registers(search, config)))
+    by_hand = ft_ranker_by_hand(search->ranker, config);
+  if (known && !is_known) {
+    *known = (struct known){key, by_hand.us, -1};
+    search->known_count += 1;
+  }
+  if (by_hand.us >= 0) enlist(search, config, &by_hand, known);
 }
 
 /* The values that the search tries for a knob, from one on; the config's own is passed over. */
@@ -122,20 +153,32 @@ static bool next_value(const struct ft_knob *knob, int *place, int now, int *val
   return false;
 }
 
+/* Asks those that differ from `one` in a knob behind number `a`, of whose values it has that of
+ * `from`. Where `one` breaks a rule that reads knobs alone, only these can mend it. */
+static void ask_second(struct search *search, const struct ft_config *one, uint64_t key, int a) {
+  const struct ft_family *const family = one->family;
+  const unsigned mending = ft_rules_may_mend(search->request, search->arch, one);
+  if (mending == FT_NO_RULE_BROKEN) ask(search, one, key);
+  for (int b = a + 1; b < family->knob_count; b++) {
+    struct ft_config two = *one;
+    const int now = one->knobs[b];
+    const uint64_t others = key - key_of_knob(b, now);
+    if (!(mending >> b & 1)) continue;
+    for (int y = -1; next_value(&family->knobs[b], &y, now, &two.knobs[b]);)
+      ask(search, &two, others + key_of_knob(b, two.knobs[b]));
+  }
+}
+
 /* All that differ from `from` in one knob or in two. */
 static void ask_neighbours(struct search *search, const struct ft_config *from) {
   const struct ft_family *const family = from->family;
-  ask(search, from);
+  const uint64_t key = key_of(from);
+  ask(search, from, key);
   for (int a = 0; a < family->knob_count; a++) {
     struct ft_config one = *from;
-    for (int x = -1; next_value(&family->knobs[a], &x, from->knobs[a], &one.knobs[a]);) {
-      ask(search, &one);
-      for (int b = a + 1; b < family->knob_count; b++) {
-        struct ft_config two = one;
-        for (int y = -1; next_value(&family->knobs[b], &y, from->knobs[b], &two.knobs[b]);)
-          ask(search, &two);
-      }
-    }
+    const uint64_t others = key - key_of_knob(a, from->knobs[a]);
+    for (int x = -1; next_value(&family->knobs[a], &x, from->knobs[a], &one.knobs[a]);)
+      ask_second(search, &one, others + key_of_knob(a, one.knobs[a]), a);
   }
 }
 
@@ -147,7 +190,7 @@ static double fastest_asked(struct search *search, struct ft_config *config) {
   for (int n = 0; n < search->count; n++) {
     if (us[n] >= least) continue;
     least = us[n];
-    *config = search->list[n].config;
+    *config = search->list[search->asked[n].at].config;
   }
   return least;
 }
@@ -190,15 +233,15 @@ static int best_starts(struct search *search, const struct ft_family *family,
   struct ft_config start;
   double us[PROMISING] = {0};
   const char *text;
-  int count = 0;
+  int count = 0, place = 0;
   search->count = 0;
-  for (int n = 0; (text = ft_fit_start(family, search->arch, n)) != NULL; n++)
-    if (ft_config_parse(&start, text) == FT_OK) ask(search, &start);
+  while ((text = ft_fit_start(family, search->arch, &place)) != NULL)
+    if (ft_config_parse(&start, text) == FT_OK) ask(search, &start, key_of(&start));
   rank(search, us);
   for (; count < STARTS && count < search->count; count++) {
     int least = 0;
     for (int n = 1; n < search->count; n++) least = us[n] < us[least] ? n : least;
-    starts[count] = search->list[least].config;
+    starts[count] = search->list[search->asked[least].at].config;
     us[least] = INFINITY;
   }
   return count;
@@ -272,11 +315,13 @@ static void look(struct search *search, bool far, struct taken *taken) {
 
 int ft_model_choose(const struct ft_request *request, const struct ft_arch *arch,
                     const struct ft_score_costs *score, struct ft_config *config, double *gain) {
+  struct ft_questions questions;
   struct ft_ranker ranker;
   *gain = 1;
   if (!ft_fit_choice_of(request->pass, arch) || !is_sized(request))
     return ft_default_config(request, arch, config);
   FT_TRY(ft_ranker_open(&ranker, request, arch, score));
+  if (ranker.trees && ft_questions_list(&questions, ranker.trees)) ranker.questions = &questions;
   struct search search = {.ranker = &ranker, .request = request, .arch = arch};
   const double us = ft_ranker_us(&ranker, &ranker.standard.config, &ranker.standard.prediction);
   struct taken taken = {ranker.standard.config, us, us};

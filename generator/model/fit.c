@@ -60,10 +60,12 @@ static bool names(const char *config, const struct ft_family *family) {
   return strncmp(config, family->name, length) == 0 && config[length] == ' ';
 }
 
-const char *ft_fit_start(const struct ft_family *family, const struct ft_arch *arch, int n) {
-  for (int at = 0; at < FT_COUNT(starts); at++)
-    if (names(starts[at].config, family) && is_of(starts[at].target, arch) && n-- == 0)
+const char *ft_fit_start(const struct ft_family *family, const struct ft_arch *arch, int *place) {
+  while (*place < FT_COUNT(starts)) {
+    const int at = (*place)++;
+    if (names(starts[at].config, family) && is_of(starts[at].target, arch))
       return starts[at].config;
+  }
   return NULL;
 }
 

@@ -35,9 +35,9 @@ const struct ft_fit *ft_fit_of(const struct ft_family *family, const struct ft_a
 /* NULL: likewise of the pass; the default is then the choice. */
 const struct ft_fit_choice *ft_fit_choice_of(enum ft_pass pass, const struct ft_arch *arch);
 
-/* The n-th config of the family, as text, that was the fastest of what was tried for some request:
- * worth asking for others, too. NULL beyond the last. */
-const char *ft_fit_start(const struct ft_family *family, const struct ft_arch *arch, int n);
+/* The next config of the family, as text, that was the fastest of what was tried for some request:
+ * worth asking for others, too. *place is 0 before the first. NULL beyond the last. */
+const char *ft_fit_start(const struct ft_family *family, const struct ft_arch *arch, int *place);
 
 /* Their sum is the logarithm of what a prediction by hand is multiplied by. NULL: likewise. */
 const struct ft_trees *ft_fit_trees(enum ft_pass pass, const struct ft_arch *arch);

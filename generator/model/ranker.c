@@ -33,11 +33,16 @@ struct ft_prediction ft_ranker_by_hand(const struct ft_ranker *ranker,
   return ft_model_by_hand(&of);
 }
 
+/* By what a sum of trees says that a prediction by hand is to be multiplied. */
+static double factor_of_sum(double sum) {
+  static const double MOST = 1.2; /* of the logarithm: beyond it the data says nothing */
+  return exp(fmin(MOST, fmax(-MOST, sum)));
+}
+
 /* The factors by which the fit corrects predictions by hand, of up to FT_TREE_LANES configs. The
  * features of the last config stay in the ranker. */
 static void factors_of_lot(struct ft_ranker *ranker, const struct ft_ranked *lot, int count,
                            double *factors) {
-  static const double MOST = 1.2; /* of the logarithm: beyond it the data says nothing */
   struct ft_feature_lanes lanes = {0};
   double sums[FT_TREE_LANES] = {0};
   for (int n = 0; n < count; n++) {
@@ -46,14 +51,33 @@ static void factors_of_lot(struct ft_ranker *ranker, const struct ft_ranked *lot
     for (int f = 0; f < FT_FEATURES; f++) lanes.of[f][n] = ranker->features.of[f];
   }
   if (ranker->trees) ft_trees_sums(ranker->trees, &lanes, sums);
-  for (int n = 0; n < count; n++) factors[n] = exp(fmin(MOST, fmax(-MOST, sums[n])));
+  for (int n = 0; n < count; n++) factors[n] = factor_of_sum(sums[n]);
+}
+
+/* The same by the questions, of up to FT_QUESTION_LANES configs. */
+static void factors_by_questions(struct ft_ranker *ranker, const struct ft_ranked *lot, int count,
+                                 double *factors) {
+  struct ft_features features[FT_QUESTION_LANES];
+  double sums[FT_QUESTION_LANES];
+  for (int n = 0; n < count; n++) {
+    const struct ft_modelled of = modelled(ranker, &lot[n].config);
+    features[n] = ranker->features;
+    ft_config_features(&features[n], &of, &lot[n].by_hand, &ranker->standard);
+  }
+  ft_questions_sums(ranker->questions, features, count, sums);
+  for (int n = 0; n < count; n++) factors[n] = factor_of_sum(sums[n]);
 }
 
 static void factors_of(struct ft_ranker *ranker, const struct ft_ranked *list, int count,
                        double *factors) {
-  for (int n = 0; n < count; n += FT_TREE_LANES)
-    factors_of_lot(ranker, list + n, count - n < FT_TREE_LANES ? count - n : FT_TREE_LANES,
-                   factors + n);
+  const int most = ranker->questions ? FT_QUESTION_LANES : FT_TREE_LANES;
+  for (int n = 0; n < count; n += most) {
+    const int lot = count - n < most ? count - n : most;
+    if (ranker->questions)
+      factors_by_questions(ranker, list + n, lot, factors + n);
+    else
+      factors_of_lot(ranker, list + n, lot, factors + n);
+  }
 }
 
 static double factor_of(struct ft_ranker *ranker, const struct ft_config *config,

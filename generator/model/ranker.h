@@ -3,7 +3,7 @@
 #ifndef GENERATOR_RANKER_H
 #define GENERATOR_RANKER_H
 
-#include "generator/model/trees.h"
+#include "generator/model/questions.h"
 
 /* What the configs of a request have in common. request and arch must outlive it. */
 struct ft_ranker {
@@ -12,6 +12,9 @@ struct ft_ranker {
   struct ft_standard standard;
   struct ft_features features;
   const struct ft_trees *trees; /* NULL: nothing was recorded, all is by hand */
+  /* Of these trees. NULL, as a ranker is opened: they are not listed. Who asks for the times of
+   * hundreds of configs lists them first. They must outlive the ranker. */
+  const struct ft_questions *questions;
 };
 
 /* FT_E_UNSUPPORTED where the request has no config. score may be NULL. */
