@@ -93,8 +93,6 @@ const struct ft_rule *ft_rules_broken(const struct ft_request *request, const st
   return broken;
 }
 
-/* Asks those rules of a table that read knobs alone: the bits of the knobs of which a change of any
- * one may let all of them hold. */
 static unsigned may_mend(const struct ft_rule *rules, int count, const struct ft_rule_case *of) {
   unsigned knobs = FT_NO_RULE_BROKEN;
   for (int i = 0; i < count; ++i)
@@ -109,27 +107,36 @@ unsigned ft_rules_may_mend(const struct ft_request *request, const struct ft_arc
   return may_mend(own->rules, own->rule_count, &of) & may_mend(limits, FT_COUNT(limits), &of);
 }
 
-/* Whether those rules of a table hold that do not read knobs alone. */
-static bool all_hold(const struct ft_rule *rules, int count, enum ft_rule_kind kind,
-                     const struct ft_rule_case *of) {
+/* Of a table, whether those rules hold that read all these knobs, and nothing but knobs. */
+static bool knobs_agree(const struct ft_rule *rules, int count, unsigned knobs,
+                        const struct ft_rule_case *of) {
+  for (int i = 0; i < count; ++i)
+    if (rules[i].reads && (rules[i].reads & knobs) == knobs && !rules[i].holds(of)) return false;
+  return true;
+}
+
+/* Of a table, whether the rules of this kind hold that do not read knobs alone. */
+static bool others_hold(const struct ft_rule *rules, int count, enum ft_rule_kind kind,
+                        const struct ft_rule_case *of) {
   for (int i = 0; i < count; ++i)
     if (rules[i].kind == kind && !rules[i].reads && !rules[i].holds(of)) return false;
   return true;
 }
 
 bool ft_rules_hold(const struct ft_request *request, const struct ft_arch *arch,
-                   const struct ft_config *config) {
+                   const struct ft_config *config, unsigned knobs) {
   static const enum ft_rule_kind kinds[] = {FT_CANNOT_RUN, FT_NOT_WORTH_TRYING};
   const struct ft_family *const own = config->family;
-  if (ft_config_out_of_range(config) != NULL || !ft_family_serves(own, request, arch) ||
-      ft_rules_may_mend(request, arch, config) != FT_NO_RULE_BROKEN)
-    return false;
   struct ft_budget budget = {0};
-  own->plan(&budget, request, config, arch);
   const struct ft_rule_case of = {request, arch, config, &budget};
+  if (knobs == FT_EVERY_KNOB_RULE && !(knob_range(&of) && family(&of))) return false;
+  if (knobs != FT_NO_KNOB_RULE && !(knobs_agree(own->rules, own->rule_count, knobs, &of) &&
+                                    knobs_agree(limits, FT_COUNT(limits), knobs, &of)))
+    return false;
+  own->plan(&budget, request, config, arch);
   for (int n = 0; n < FT_COUNT(kinds); ++n)
-    if (!all_hold(own->rules, own->rule_count, kinds[n], &of) ||
-        !all_hold(limits, FT_COUNT(limits), kinds[n], &of))
+    if (!others_hold(own->rules, own->rule_count, kinds[n], &of) ||
+        !others_hold(limits, FT_COUNT(limits), kinds[n], &of))
       return false;
   return true;
 }

@@ -37,6 +37,15 @@ struct asked {
   int at; /* in the search's list */
 };
 
+/* What was found of a config's neighbours. */
+struct round {
+  uint64_t key; /* of the config that they are neighbours of */
+  struct ft_config best;
+  double us;
+};
+
+enum { ROUNDS_KNOWN = 32 };
+
 struct search {
   struct ft_ranker *ranker;
   const struct ft_request *request;
@@ -49,6 +58,9 @@ struct search {
   int count;
   struct known known[KNOWN];
   int known_count;
+  /* The rounds since the choice began: descents meet. */
+  struct round rounds[ROUNDS_KNOWN];
+  int round_count;
 };
 
 /* What a knob's value adds to the key of a config. */
@@ -126,7 +138,9 @@ static void enlist(struct search *search, const struct ft_config *config,
   search->of[at] = known;
 }
 
-static void ask(struct search *search, const struct ft_config *config, uint64_t key) {
+/* knobs: as ft_rules_hold has it. */
+static void ask(struct search *search, const struct ft_config *config, uint64_t key,
+                unsigned knobs) {
   struct ft_prediction by_hand = {.us = -1};
   key |= 1; /* never that of a free place */
   struct known *const known = place_of(search, key);
@@ -134,8 +148,8 @@ static void ask(struct search *search, const struct ft_config *config, uint64_t 
   if (is_known && known->by_hand_us < 0) return;
   if (is_known && known->us >= 0)
     by_hand.us = known->by_hand_us; /* the rest is for the fit, which is not asked again */
-  else if (is_known ||
-           (ft_rules_hold(search->request, search->arch, config) && has_registers(search, config)))
+  else if (is_known || (ft_rules_hold(search->request, search->arch, config, knobs) &&
+                        has_registers(search, config)))
     by_hand = ft_ranker_by_hand(search->ranker, config);
   if (known && !is_known) {
     *known = (struct known){key, by_hand.us, -1};
@@ -153,32 +167,55 @@ static bool next_value(const struct ft_knob *knob, int *place, int now, int *val
   return false;
 }
 
-/* Asks those that differ from `one` in a knob behind number `a`, of whose values it has that of
- * `from`. Where `one` breaks a rule that reads knobs alone, only these can mend it. */
-static void ask_second(struct search *search, const struct ft_config *one, uint64_t key, int a) {
+enum { VALUES_MOST = 32 }; /* that are searched, of a knob: struct ft_space has a bit for each */
+
+/* Of the neighbours that differ from a config in one knob: what ft_rules_may_mend says of each. */
+struct mending {
+  unsigned of[FT_KNOBS_MOST][VALUES_MOST];
+};
+
+static void find_mending(const struct search *search, const struct ft_config *from,
+                         struct mending *mending) {
+  const struct ft_family *const family = from->family;
+  for (int a = 0; a < family->knob_count; a++) {
+    struct ft_config one = *from;
+    for (int x = -1; next_value(&family->knobs[a], &x, from->knobs[a], &one.knobs[a]);)
+      mending->of[a][x] = ft_rules_may_mend(search->request, search->arch, &one);
+  }
+}
+
+/* Asks those that differ from `one` in a knob behind number `a`, which has its value number `x`. A
+ * rule that does not read both knobs is broken by a neighbour of two changes if it is broken after
+ * one of them, which the other does not mend. So such neighbours are passed over, and of others
+ * only the rules that read both knobs are still to be asked. */
+static void ask_second(struct search *search, const struct ft_config *one, uint64_t key,
+                       const struct mending *mending, int a, int x) {
   const struct ft_family *const family = one->family;
-  const unsigned mending = ft_rules_may_mend(search->request, search->arch, one);
-  if (mending == FT_NO_RULE_BROKEN) ask(search, one, key);
   for (int b = a + 1; b < family->knob_count; b++) {
     struct ft_config two = *one;
     const int now = one->knobs[b];
     const uint64_t others = key - key_of_knob(b, now);
-    if (!(mending >> b & 1)) continue;
+    if (!(mending->of[a][x] >> b & 1)) continue;
     for (int y = -1; next_value(&family->knobs[b], &y, now, &two.knobs[b]);)
-      ask(search, &two, others + key_of_knob(b, two.knobs[b]));
+      if (mending->of[b][y] >> a & 1)
+        ask(search, &two, others + key_of_knob(b, two.knobs[b]), 1u << a | 1u << b);
   }
 }
 
 /* All that differ from `from` in one knob or in two. */
-static void ask_neighbours(struct search *search, const struct ft_config *from) {
+static void ask_neighbours(struct search *search, const struct ft_config *from, uint64_t key) {
   const struct ft_family *const family = from->family;
-  const uint64_t key = key_of(from);
-  ask(search, from, key);
+  struct mending mending;
+  find_mending(search, from, &mending);
+  ask(search, from, key, FT_EVERY_KNOB_RULE);
   for (int a = 0; a < family->knob_count; a++) {
     struct ft_config one = *from;
     const uint64_t others = key - key_of_knob(a, from->knobs[a]);
-    for (int x = -1; next_value(&family->knobs[a], &x, from->knobs[a], &one.knobs[a]);)
-      ask_second(search, &one, others + key_of_knob(a, one.knobs[a]), a);
+    for (int x = -1; next_value(&family->knobs[a], &x, from->knobs[a], &one.knobs[a]);) {
+      const uint64_t own = others + key_of_knob(a, one.knobs[a]);
+      if (mending.of[a][x] == FT_NO_RULE_BROKEN) ask(search, &one, own, FT_NO_KNOB_RULE);
+      ask_second(search, &one, own, &mending, a, x);
+    }
   }
 }
 
@@ -199,10 +236,20 @@ static double fastest_asked(struct search *search, struct ft_config *config) {
  * neighbour can be asked. */
 static double best_neighbour(struct search *search, const struct ft_config *from,
                              struct ft_config *config) {
+  const uint64_t key = key_of(from);
+  for (int n = 0; n < search->round_count; n++) {
+    const struct round *const known = &search->rounds[n];
+    if (known->key != key) continue;
+    *config = known->best;
+    return known->us;
+  }
   search->count = 0;
   *config = *from;
-  ask_neighbours(search, from);
-  return fastest_asked(search, config);
+  ask_neighbours(search, from, key);
+  const double us = fastest_asked(search, config);
+  if (search->round_count < ROUNDS_KNOWN)
+    search->rounds[search->round_count++] = (struct round){key, *config, us};
+  return us;
 }
 
 /* The same after a descent: the best neighbour's neighbours are asked in turn, as long as one of
@@ -236,7 +283,8 @@ static int best_starts(struct search *search, const struct ft_family *family,
   int count = 0, place = 0;
   search->count = 0;
   while ((text = ft_fit_start(family, search->arch, &place)) != NULL)
-    if (ft_config_parse(&start, text) == FT_OK) ask(search, &start, key_of(&start));
+    if (ft_config_parse(&start, text) == FT_OK)
+      ask(search, &start, key_of(&start), FT_EVERY_KNOB_RULE);
   rank(search, us);
   for (; count < STARTS && count < search->count; count++) {
     int least = 0;
