@@ -253,6 +253,55 @@ START_TEST(rules_read_what_they_say) {
 }
 END_TEST
 
+/* Of a config and its neighbours: the quick answer is that of the rules in their order, and what
+ * one change breaks another does not mend, unless it is said to. */
+static void assert_neighbours(const struct ft_request *request, const struct ft_arch *arch,
+                              const struct ft_config *from) {
+  for (int round = 0; round < 50; ++round) {
+    const int a = random_int(0, from->family->knob_count - 1);
+    const int b = random_int(0, from->family->knob_count - 1);
+    const struct ft_knob *const of_a = &from->family->knobs[a], *const of_b =
+                                                                    &from->family->knobs[b];
+    struct ft_config one = *from, other = *from, two;
+    if (a == b) continue;
+    one.knobs[a] = of_a->searched[random_int(0, of_a->searched_count - 1)];
+    other.knobs[b] = of_b->searched[random_int(0, of_b->searched_count - 1)];
+    two = one;
+    two.knobs[b] = other.knobs[b];
+    const unsigned mends_one = ft_rules_may_mend(request, arch, &one);
+    const unsigned mends_other = ft_rules_may_mend(request, arch, &other);
+    const bool is_legal = rule_broken(request, arch, &two) == NULL;
+    ck_assert(is_legal == ft_rules_hold(request, arch, &two, FT_EVERY_KNOB_RULE));
+    if (mends_one == FT_NO_RULE_BROKEN)
+      ck_assert((rule_broken(request, arch, &one) == NULL) ==
+                ft_rules_hold(request, arch, &one, FT_NO_KNOB_RULE));
+    if ((mends_one >> b & 1) && (mends_other >> a & 1))
+      ck_assert(is_legal == ft_rules_hold(request, arch, &two, 1u << a | 1u << b));
+    else
+      ck_assert_msg(!is_legal, "%s and %s, seed %llu", of_a->name, of_b->name,
+                    (unsigned long long)cases_seed);
+  }
+}
+
+START_TEST(changes_that_break_a_rule_are_known_beforehand) {
+  static const char *const gpus[] = {"a100", "h200", "b200"};
+  int looked_at = 0;
+  seed_cases();
+  for (int round = 0; round < 2000; ++round) {
+    const struct ft_arch arch = known_gpu(gpus[random_int(0, 2)]);
+    const struct ft_request request = random_request();
+    const struct ft_family *const family = random_family();
+    struct ft_config from;
+    if (!ft_family_serves(family, &request, &arch) ||
+        !family->default_config(&request, &arch, &from))
+      continue;
+    assert_neighbours(&request, &arch, &from);
+    ++looked_at;
+  }
+  ck_assert_int_gt(looked_at, 100);
+}
+END_TEST
+
 /* Of a family that may not serve the request: 0. */
 static int count_of(const struct configs *configs, const struct ft_family *family) {
   int count = 0;
@@ -321,6 +370,7 @@ Suite *make_space_walk_suite(void) {
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, default_comes_first_then_all_that_is_legal);
   tcase_add_test(tests, rules_read_what_they_say);
+  tcase_add_test(tests, changes_that_break_a_rule_are_known_beforehand);
   tcase_add_test(tests, ordinary_spaces_have_a_choice);
   tcase_add_test(tests, unserved_requests_have_no_space);
   suite_add_tcase(suite, tests);

@@ -2,6 +2,8 @@
  * in -> out: trees -> questions; questions + features of several configs -> sums. */
 #include "generator/model/questions.h"
 
+#include <assert.h>
+#include <stdalign.h>
 #include <string.h>
 
 /* ---- the list ---- */
@@ -50,7 +52,7 @@ bool ft_questions_list(struct ft_questions *questions, const struct ft_trees *tr
       const int number =
           number_of(questions, &places, tree->splits[i].feature, tree->splits[i].above);
       if (number < 0) return false;
-      questions->of[n][i] = (uint16_t)number;
+      questions->of[n][i] = (uint16_t)(number * FT_QUESTION_LANES);
     }
   }
   return true;
@@ -61,10 +63,11 @@ bool ft_questions_list(struct ft_questions *questions, const struct ft_trees *tr
 enum { TREES_AT_ONCE = 8 }; /* their leaves are added in registers */
 #define EVERYWHERE static inline __attribute__((always_inline))
 
-/* 0 or 1, of each config. */
+/* To each question 0 or 1 of each config, one after the other. */
 struct answers {
-  uint8_t of[FT_QUESTIONS_MOST][FT_QUESTION_LANES];
+  alignas(FT_QUESTION_LANES) uint8_t of[FT_QUESTIONS_MOST * FT_QUESTION_LANES];
 };
+static_assert(sizeof(struct answers) <= UINT16_MAX + 1, "struct ft_questions has places of them");
 
 static void answer(const struct ft_questions *questions, const struct ft_features *features,
                    int count, struct answers *answers) {
@@ -75,17 +78,23 @@ static void answer(const struct ft_questions *questions, const struct ft_feature
   for (int n = 0; n < questions->count; n++) {
     const float *const of = lanes[questions->list[n].feature];
     const float above = questions->list[n].above;
-    uint8_t *const own = answers->of[n];
+    uint8_t *const own = answers->of + n * FT_QUESTION_LANES;
     for (int lane = 0; lane < FT_QUESTION_LANES; lane++) own[lane] = of[lane] > above;
   }
+}
+
+EVERYWHERE const uint8_t *answers_at(const struct answers *answers, uint16_t place) {
+  return __builtin_assume_aligned(answers->of + place, FT_QUESTION_LANES);
 }
 
 /* The answer to the first question is the highest bit of a leaf's number. */
 EVERYWHERE void find_leaves(const struct answers *answers, const uint16_t *asked, uint8_t *leaf) {
   static_assert(FT_TREE_DEPTH == 6, "as many answers as are put together here");
-  const uint8_t *const a = answers->of[asked[0]], *const b = answers->of[asked[1]],
-                       *const c = answers->of[asked[2]], *const d = answers->of[asked[3]],
-                       *const e = answers->of[asked[4]], *const f = answers->of[asked[5]];
+  const uint8_t *const a = answers_at(answers, asked[0]), *const b = answers_at(answers, asked[1]),
+                       *const c = answers_at(answers, asked[2]),
+                       *const d = answers_at(answers, asked[3]),
+                       *const e = answers_at(answers, asked[4]),
+                       *const f = answers_at(answers, asked[5]);
   for (int lane = 0; lane < FT_QUESTION_LANES; lane++)
     leaf[lane] =
         (uint8_t)(32 * a[lane] + 16 * b[lane] + 8 * c[lane] + 4 * d[lane] + 2 * e[lane] + f[lane]);

@@ -24,7 +24,7 @@ struct ft_questions {
     float above;
     short feature; /* enum ft_feature */
   } list[FT_QUESTIONS_MOST];
-  uint16_t of[FT_QUESTIONED_TREES_MOST][FT_TREE_DEPTH]; /* numbers in the list, of each tree */
+  uint16_t of[FT_QUESTIONED_TREES_MOST][FT_TREE_DEPTH]; /* of each tree: where answers are */
 };
 
 /* false: there are too many trees or questions; ft_trees_sums is to be used. trees must outlive the
