@@ -363,13 +363,11 @@ static void look(struct search *search, bool far, struct taken *taken) {
 
 int ft_model_choose(const struct ft_request *request, const struct ft_arch *arch,
                     const struct ft_score_costs *score, struct ft_config *config, double *gain) {
-  struct ft_questions questions;
   struct ft_ranker ranker;
   *gain = 1;
   if (!ft_fit_choice_of(request->pass, arch) || !is_sized(request))
     return ft_default_config(request, arch, config);
   FT_TRY(ft_ranker_open(&ranker, request, arch, score));
-  if (ranker.trees && ft_questions_list(&questions, ranker.trees)) ranker.questions = &questions;
   struct search search = {.ranker = &ranker, .request = request, .arch = arch};
   const double us = ft_ranker_us(&ranker, &ranker.standard.config, &ranker.standard.prediction);
   struct taken taken = {ranker.standard.config, us, us};

@@ -2,17 +2,39 @@
  * in -> out: generator/model/fit/TARGET.fit, made by fit.py -> tables. */
 #include "generator/model/fit.h"
 
+#include <assert.h>
 #include <string.h>
 
-#define ASK(name, above)                                                                           \
-  { FT_FEATURE_##name, above }
+/* A file of trees is read twice, for what they ask and for the trees. */
+#define EACH(...)                                                                                  \
+  { __VA_ARGS__ }
+#define NOTHING(...)
 
+#define TREE                  NOTHING
+#define QUESTION(name, above) {above, FT_FEATURE_##name},
+static const struct ft_tree_question sm_90_forward_questions[] = {
+#include "generator/model/fit/sm_90.forward.trees"
+};
+static const struct ft_tree_question sm_90_backward_questions[] = {
+#include "generator/model/fit/sm_90.backward.trees"
+};
+#undef TREE
+#undef QUESTION
+
+#define QUESTION            NOTHING
+#define TREE(asked, leaves) {EACH asked, EACH leaves},
 static const struct ft_tree sm_90_forward[] = {
 #include "generator/model/fit/sm_90.forward.trees"
 };
 static const struct ft_tree sm_90_backward[] = {
 #include "generator/model/fit/sm_90.backward.trees"
 };
+#undef TREE
+#undef QUESTION
+
+static_assert(FT_COUNT(sm_90_forward_questions) <= FT_TREE_QUESTIONS_MOST &&
+                  FT_COUNT(sm_90_backward_questions) <= FT_TREE_QUESTIONS_MOST,
+              "answers have room");
 
 static const struct ft_fit fits[] = {
 #define FAMILY(name) .family = &ft_##name##_family
@@ -30,12 +52,14 @@ static const struct {
 #include "generator/model/fit/sm_90.starts"
 };
 
+#define TREES(of)                                                                                  \
+  { of##_questions, of, FT_COUNT(of##_questions), FT_COUNT(of) }
 static const struct {
   enum ft_pass pass;
   const char *target;
   struct ft_trees trees;
-} trees[] = {{FT_FORWARD, "sm_90", {sm_90_forward, FT_COUNT(sm_90_forward)}},
-             {FT_BACKWARD, "sm_90", {sm_90_backward, FT_COUNT(sm_90_backward)}}};
+} trees[] = {{FT_FORWARD, "sm_90", TREES(sm_90_forward)},
+             {FT_BACKWARD, "sm_90", TREES(sm_90_backward)}};
 
 static bool is_of(const char *target, const struct ft_arch *arch) {
   char own[16];

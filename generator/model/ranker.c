@@ -33,84 +33,63 @@ struct ft_prediction ft_ranker_by_hand(const struct ft_ranker *ranker,
   return ft_model_by_hand(&of);
 }
 
-/* By what a sum of trees says that a prediction by hand is to be multiplied. */
-static double factor_of_sum(double sum) {
-  static const double MOST = 1.2; /* of the logarithm: beyond it the data says nothing */
-  return exp(fmin(MOST, fmax(-MOST, sum)));
+struct ft_features ft_ranker_features(const struct ft_ranker *ranker,
+                                      const struct ft_ranked *ranked) {
+  const struct ft_modelled of = modelled(ranker, &ranked->config);
+  struct ft_features features = ranker->features;
+  ft_config_features(&features, &of, &ranked->by_hand, &ranker->standard);
+  return features;
 }
 
-/* The factors by which the fit corrects predictions by hand, of up to FT_TREE_LANES configs. The
- * features of the last config stay in the ranker. */
-static void factors_of_lot(struct ft_ranker *ranker, const struct ft_ranked *lot, int count,
+/* The factors by which the fit corrects predictions by hand, of up to FT_TREE_LANES configs. */
+static void factors_of_lot(const struct ft_ranker *ranker, const struct ft_ranked *lot, int count,
                            double *factors) {
-  struct ft_feature_lanes lanes = {0};
+  static const double MOST = 1.2; /* of the logarithm: beyond it the data says nothing */
+  struct ft_features features[FT_TREE_LANES];
   double sums[FT_TREE_LANES] = {0};
-  for (int n = 0; n < count; n++) {
-    const struct ft_modelled of = modelled(ranker, &lot[n].config);
-    ft_config_features(&ranker->features, &of, &lot[n].by_hand, &ranker->standard);
-    for (int f = 0; f < FT_FEATURES; f++) lanes.of[f][n] = ranker->features.of[f];
-  }
-  if (ranker->trees) ft_trees_sums(ranker->trees, &lanes, sums);
-  for (int n = 0; n < count; n++) factors[n] = factor_of_sum(sums[n]);
+  for (int n = 0; n < count; n++) features[n] = ft_ranker_features(ranker, &lot[n]);
+  if (ranker->trees) ft_trees_sums(ranker->trees, features, count, sums);
+  for (int n = 0; n < count; n++) factors[n] = exp(fmin(MOST, fmax(-MOST, sums[n])));
 }
 
-/* The same by the questions, of up to FT_QUESTION_LANES configs. */
-static void factors_by_questions(struct ft_ranker *ranker, const struct ft_ranked *lot, int count,
-                                 double *factors) {
-  struct ft_features features[FT_QUESTION_LANES];
-  double sums[FT_QUESTION_LANES];
-  for (int n = 0; n < count; n++) {
-    const struct ft_modelled of = modelled(ranker, &lot[n].config);
-    features[n] = ranker->features;
-    ft_config_features(&features[n], &of, &lot[n].by_hand, &ranker->standard);
-  }
-  ft_questions_sums(ranker->questions, features, count, sums);
-  for (int n = 0; n < count; n++) factors[n] = factor_of_sum(sums[n]);
-}
-
-static void factors_of(struct ft_ranker *ranker, const struct ft_ranked *list, int count,
+static void factors_of(const struct ft_ranker *ranker, const struct ft_ranked *list, int count,
                        double *factors) {
-  const int most = ranker->questions ? FT_QUESTION_LANES : FT_TREE_LANES;
-  for (int n = 0; n < count; n += most) {
-    const int lot = count - n < most ? count - n : most;
-    if (ranker->questions)
-      factors_by_questions(ranker, list + n, lot, factors + n);
-    else
-      factors_of_lot(ranker, list + n, lot, factors + n);
-  }
+  for (int n = 0; n < count; n += FT_TREE_LANES)
+    factors_of_lot(ranker, list + n, count - n < FT_TREE_LANES ? count - n : FT_TREE_LANES,
+                   factors + n);
 }
 
-static double factor_of(struct ft_ranker *ranker, const struct ft_config *config,
+static double factor_of(const struct ft_ranker *ranker, const struct ft_config *config,
                         const struct ft_prediction *by_hand) {
   double factor;
   factors_of(ranker, &(struct ft_ranked){*config, *by_hand}, 1, &factor);
   return factor;
 }
 
-double ft_ranker_us(struct ft_ranker *ranker, const struct ft_config *config,
+double ft_ranker_us(const struct ft_ranker *ranker, const struct ft_config *config,
                     const struct ft_prediction *by_hand) {
   return by_hand->us * factor_of(ranker, config, by_hand);
 }
 
-void ft_ranker_us_of(struct ft_ranker *ranker, const struct ft_ranked *list, int count,
+void ft_ranker_us_of(const struct ft_ranker *ranker, const struct ft_ranked *list, int count,
                      double *us) {
   factors_of(ranker, list, count, us);
   for (int n = 0; n < count; n++) us[n] *= list[n].by_hand.us;
 }
 
-void ft_ranker_promises(struct ft_ranker *ranker, const struct ft_ranked *list, int count,
+void ft_ranker_promises(const struct ft_ranker *ranker, const struct ft_ranked *list, int count,
                         double *us) {
   factors_of(ranker, list, count, us);
   for (int n = 0; n < count; n++) us[n] = list[n].by_hand.us * sqrt(us[n]);
 }
 
-double ft_ranker_promise(struct ft_ranker *ranker, const struct ft_config *config) {
+double ft_ranker_promise(const struct ft_ranker *ranker, const struct ft_config *config) {
   const struct ft_prediction by_hand = ft_ranker_by_hand(ranker, config);
   return by_hand.us * sqrt(factor_of(ranker, config, &by_hand));
 }
 
 /* The trees know kernels by what is estimated of them. */
-double ft_ranker_compiled_us(struct ft_ranker *ranker, const struct ft_config *config,
+double ft_ranker_compiled_us(const struct ft_ranker *ranker, const struct ft_config *config,
                              int registers, int spill_bytes) {
   const struct ft_prediction estimated = ft_ranker_by_hand(ranker, config);
   struct ft_modelled of = modelled(ranker, config);

@@ -1,37 +1,41 @@
 /* trees.h: boosted trees as data, and their sums.
  * in -> out: features of several configs -> the logarithm of a factor on each one's prediction.
- * A tree asks the same six questions of every config. So its leaf is found without a branch, and
- * vector instructions find the leaves of several configs at once. */
+ * A tree asks the same six questions of every config, and a question is asked by many trees. So
+ * each question is answered once for several configs, and a tree puts answers together to the
+ * number of its leaf, without a branch. */
 #ifndef GENERATOR_TREES_H
 #define GENERATOR_TREES_H
+
+#include <stdint.h>
 
 #include "generator/model/features.h"
 
 enum {
   FT_TREE_DEPTH = 6,
   FT_TREE_UNIT = 8192, /* what a leaf of 1 counts as */
-  FT_TREE_LANES = 8    /* configs whose sums are made at once */
+  FT_TREE_LANES = 16,  /* configs whose sums are made at once */
+  FT_TREE_QUESTIONS_MOST = 4096
+};
+
+/* Whether a feature is above a number. */
+struct ft_tree_question {
+  float above;
+  short feature; /* enum ft_feature */
 };
 
 struct ft_tree {
-  struct __attribute__((packed)) { /* there are 48,000, and no one takes an address of them */
-    short feature;                 /* enum ft_feature */
-    float above;
-  } splits[FT_TREE_DEPTH];
+  uint16_t asked[FT_TREE_DEPTH];    /* numbers of questions */
   short leaves[1 << FT_TREE_DEPTH]; /* the answer to the first question is the highest bit */
 };
 
 struct ft_trees {
+  const struct ft_tree_question *questions;
   const struct ft_tree *list;
-  int count;
+  int question_count, count;
 };
 
-/* A config each. */
-struct ft_feature_lanes {
-  float of[FT_FEATURES][FT_TREE_LANES];
-};
-
-void ft_trees_sums(const struct ft_trees *trees, const struct ft_feature_lanes *features,
-                   double sums[FT_TREE_LANES]);
+/* Of `count` configs, FT_TREE_LANES at most, which take hardly longer than one. */
+void ft_trees_sums(const struct ft_trees *trees, const struct ft_features *features, int count,
+                   double *sums);
 
 #endif

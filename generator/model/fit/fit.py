@@ -162,12 +162,12 @@ class Trees:
         return np.array([t.by_hand for t in trials]) * np.exp(np.clip(sums, -MOST, MOST))
 
     def text(self):
-        """A tree is two lines of initialisers: what it asks, its leaves."""
-        lines = []
+        """The questions, each once, then the trees: numbers of the questions that each asks, its leaves."""
+        number, trees = {}, []
         for asked, leaves in self.list:
-            asks = ", ".join(f"ASK({self.names[column]}, {float(above):#.9g}f)" for column, above in asked)
-            lines.append(f"{{{{{asks}}},\n {{{','.join(str(int(round(leaf * UNIT))) for leaf in leaves)}}}}},")
-        return "\n".join(lines) + "\n"
+            numbers = ", ".join(str(number.setdefault(f"{self.names[column]}, {float(above):#.9g}f", len(number))) for column, above in asked)
+            trees.append(f"TREE(({numbers}),\n ({','.join(str(int(round(leaf * UNIT))) for leaf in leaves)}))")
+        return "\n".join([f"QUESTION({question})" for question in number] + trees) + "\n"
 
 
 def held_out(trials, of, seed=1):

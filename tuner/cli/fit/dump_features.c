@@ -24,7 +24,8 @@ static bool put_trial(const struct ft_trials *trials, const struct ft_trials_row
   if (!ft_family_serves(config->family, asked, arch)) return false;
   if (ft_ranker_open(&ranker, asked, arch, NULL) != FT_OK) return false;
   const struct ft_prediction prediction = ft_ranker_by_hand(&ranker, config);
-  ft_ranker_us(&ranker, config, &prediction); /* fills in the features */
+  const struct ft_features features =
+      ft_ranker_features(&ranker, &(struct ft_ranked){*config, prediction});
   struct ft_text request = FT_TEXT_INIT, text = FT_TEXT_INIT;
   ft_request_print(asked, &request);
   ft_config_print(config, &text);
@@ -33,7 +34,7 @@ static bool put_trial(const struct ft_trials *trials, const struct ft_trials_row
   printf("%d\t%s\t%s\t%s\t%.9g\t%.9g\t%d\t%d", row->run, request.data, config->family->name,
          text.data, ft_trials_us_at(row, ft_cycles_per_us(arch)), prediction.us, legal, usual);
   for (int n = 0; n < FT_FEATURES; n++) {
-    const float value = ranker.features.of[n];
+    const float value = features.of[n];
     if (value != 0) printf("\t%s=%.9g", ft_feature_name((enum ft_feature)n), (double)value);
   }
   putchar('\n');
