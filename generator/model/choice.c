@@ -50,6 +50,7 @@ struct search {
   struct ft_ranker *ranker;
   const struct ft_request *request;
   const struct ft_arch *arch;
+  double registers_of_default; /* share of those allowed, by the estimate */
   /* Of the configs asked in this round, those with the least time by hand, in that order. */
   struct asked asked[PROMISING];
   struct ft_ranked list[PROMISING];
@@ -107,19 +108,23 @@ static void rank(struct search *search, double *us) {
   }
 }
 
+static double share_of_registers(const struct search *search, const struct ft_config *config) {
+  const struct ft_budget budget = ft_budget_of(search->request, config, search->arch);
+  return (double)budget.regs_estimate / budget.regs_limit;
+}
+
 /* Whether ptxas is likely to find registers for it. Of the mma families it spilled 40 % of the fp32
  * kernels above 0.75 of the registers by the estimate, and few below. Of tf32, whose operands are
  * of one part, it spilled 4 of 98 between 0.75 and 0.9 and 41 of 98 beyond; with elements of 16
- * bits 1 % of all. */
+ * bits 1 % of all. Where the default itself asks for more, others may ask for as much. */
 static bool has_registers(const struct search *search, const struct ft_config *config) {
   static const double FP32_SHARE = 0.75, TF32_SHARE = 0.9;
   const struct ft_family *const family = config->family;
   const enum ft_dtype dtype = search->request->dtype;
   const bool by_mma = family == &ft_mma_forward_family || family == &ft_mma_backward_family;
   if (!by_mma || ft_dtype_bytes(dtype) < 4) return true;
-  const struct ft_budget budget = ft_budget_of(search->request, config, search->arch);
-  const double share = dtype == FT_TF32 ? TF32_SHARE : FP32_SHARE;
-  return budget.regs_estimate <= share * budget.regs_limit;
+  const double most = dtype == FT_TF32 ? TF32_SHARE : FP32_SHARE;
+  return share_of_registers(search, config) <= fmax(most, search->registers_of_default);
 }
 
 /* Puts a config in its place in the round's order, if it is one of the most promising. */
@@ -369,6 +374,7 @@ int ft_model_choose(const struct ft_request *request, const struct ft_arch *arch
     return ft_default_config(request, arch, config);
   FT_TRY(ft_ranker_open(&ranker, request, arch, score));
   struct search search = {.ranker = &ranker, .request = request, .arch = arch};
+  search.registers_of_default = share_of_registers(&search, &ranker.standard.config);
   const double us = ft_ranker_us(&ranker, &ranker.standard.config, &ranker.standard.prediction);
   struct taken taken = {ranker.standard.config, us, us};
   look(&search, false, &taken);

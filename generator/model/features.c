@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "generator/families/packed_heads.h"
+
 static const char *const names[] = {
 #define FT_NAME(name) #name,
     FT_REQUEST_FEATURES(FT_NAME) FT_CONFIG_FEATURES(FT_NAME) FT_DEFAULT_FEATURES(FT_NAME)
@@ -45,6 +47,10 @@ static float octaves(double x) {
   return log2f((float)fmax(x, 1e-6));
 }
 
+static float octaves_above(double x, double other) {
+  return octaves(fmax(1e-3, x) / fmax(1e-3, other));
+}
+
 static float beyond(double rows, double block) {
   return (float)(1 - rows / (ceil(rows / block) * block));
 }
@@ -74,6 +80,9 @@ struct ft_features ft_request_features(const struct ft_request *request) {
   f[FT_FEATURE_queries] = octaves((double)request->seqlen_q);
   f[FT_FEATURE_keys] = octaves((double)request->seqlen_k);
   f[FT_FEATURE_group_rows] = octaves((double)request->seqlen_q * group);
+  f[FT_FEATURE_kv_bytes] =
+      octaves((double)request->batch * request->heads_kv * (double)request->seqlen_k *
+              (request->head_dim + request->head_dim_v) * ft_dtype_bytes(ft_kv_dtype(request)));
   return features;
 }
 
@@ -93,8 +102,30 @@ static void beside_default(float *f, const struct ft_config *config,
   f[FT_FEATURE_default_block_n] =
       octaves((double)ft_config_block_n(config) / ft_config_block_n(usual));
   f[FT_FEATURE_default_us] = octaves(prediction->us / standard->prediction.us);
-  f[FT_FEATURE_default_waves] =
-      octaves(fmax(1e-3, prediction->waves) / fmax(1e-3, standard->prediction.waves));
+  f[FT_FEATURE_default_waves] = octaves_above(prediction->waves, standard->prediction.waves);
+  const struct ft_predicted_walk *const walk = &prediction->walk;
+  const struct ft_predicted_walk *const usual_walk = &standard->prediction.walk;
+  f[FT_FEATURE_default_steps] = octaves_above(walk->steps, usual_walk->steps);
+  f[FT_FEATURE_default_parts] = octaves_above(walk->parts, usual_walk->parts);
+  f[FT_FEATURE_default_ahead] = octaves_above(walk->ahead_bytes, usual_walk->ahead_bytes);
+}
+
+/* What blocks walk over, and in how many rounds. */
+static void walks(float *f, const struct ft_prediction *prediction) {
+  const struct ft_predicted_walk *const walk = &prediction->walk;
+  const double us = fmax(1e-3, prediction->us), steps = fmax(1e-3, walk->steps);
+  const double rounds = fmax(1e-3, walk->rounds);
+  const double of_one_block = /* a multiprocessor at a time */
+      fmax(1e-3, prediction->waves) * fmax(1, prediction->occupancy);
+  f[FT_FEATURE_steps] = octaves(walk->steps);
+  f[FT_FEATURE_longest] = octaves(walk->longest / steps);
+  f[FT_FEATURE_parts] = octaves(walk->parts);
+  f[FT_FEATURE_merge_share] = (float)(walk->merge_us / us);
+  f[FT_FEATURE_ahead] = octaves(walk->ahead_bytes);
+  f[FT_FEATURE_sms_idle] = (float)(1 - of_one_block / ceil(of_one_block));
+  f[FT_FEATURE_rounds] = octaves(rounds);
+  f[FT_FEATURE_round_idle] = (float)(1 - rounds / ceil(rounds));
+  f[FT_FEATURE_step_us] = octaves(us / (steps * ceil(rounds)));
 }
 
 static void knobs(float *f, const struct ft_config *config) {
@@ -116,6 +147,7 @@ void ft_config_features(struct ft_features *features, const struct ft_modelled *
   const double block_m = ft_config_block_m(config), block_n = ft_config_block_n(config);
   const double us = fmax(1e-3, prediction->us), waves = fmax(1e-3, prediction->waves);
   const double resident = fmax(1, prediction->occupancy);
+  const int packed = forward ? 1 << ft_pack_of(config, request).bits : 1;
   float *const f = features->of;
   f[FT_FEATURE_block_m] = (float)block_m;
   f[FT_FEATURE_block_n] = (float)block_n;
@@ -134,9 +166,10 @@ void ft_config_features(struct ft_features *features, const struct ft_modelled *
   f[FT_FEATURE_waves] = octaves(waves);
   f[FT_FEATURE_blocks] = octaves(waves * resident * of->arch->sm_count);
   f[FT_FEATURE_idle] = (float)(1 - waves / ceil(waves));
-  f[FT_FEATURE_uneven] = forward ? beyond((double)request->seqlen_q, block_m)
+  f[FT_FEATURE_uneven] = forward ? beyond((double)request->seqlen_q * packed, block_m)
                                  : beyond((double)request->seqlen_k, block_n);
   f[FT_FEATURE_uneven_keys] = beyond((double)request->seqlen_k, block_n);
+  walks(f, prediction);
   beside_default(f, config, prediction, standard);
   knobs(f, config);
 }

@@ -33,7 +33,8 @@
   F(group)    /* query heads of a head of K and V */                                               \
   F(queries)  /* of a head */                                                                      \
   F(keys)                                                                                          \
-  F(group_rows) /* queries of a group */
+  F(group_rows) /* queries of a group */                                                           \
+  F(kv_bytes)   /* of all K and V */
 
 /* Of a config: budget, occupancy, what the model says by hand. */
 #define FT_CONFIG_FEATURES(F)                                                                      \
@@ -55,7 +56,16 @@
   F(blocks)                                                                                        \
   F(idle)        /* share of multiprocessors that are idle in the last wave */                     \
   F(uneven)      /* share of a head's tiles that lies beyond its rows */                           \
-  F(uneven_keys) /* likewise beyond its keys */
+  F(uneven_keys) /* likewise beyond its keys */                                                    \
+  F(steps)       /* that a block takes at a time, in the mean; octaves */                          \
+  F(longest)     /* octaves above them, of the longest */                                          \
+  F(parts)       /* of a tile's walk; octaves */                                                   \
+  F(merge_share) /* of the time predicted, to put parts together */                                \
+  F(ahead)       /* bytes of K and V on their way to a multiprocessor; octaves */                  \
+  F(sms_idle)    /* share of multiprocessors that are idle in the last round of one block each */  \
+  F(rounds)      /* of clusters, or blocks, resident together; octaves */                          \
+  F(round_idle)  /* share that is idle in the last of them */                                      \
+  F(step_us)     /* predicted, of a step of every block of a round; octaves */
 
 /* Of a config beside the default of the request. */
 #define FT_DEFAULT_FEATURES(F)                                                                     \
@@ -64,7 +74,10 @@
   F(default_block_m) /* octaves above that of the default */                                       \
   F(default_block_n)                                                                               \
   F(default_us)                                                                                    \
-  F(default_waves)
+  F(default_waves)                                                                                 \
+  F(default_steps)                                                                                 \
+  F(default_parts)                                                                                 \
+  F(default_ahead)
 
 enum ft_feature { /* and each knob of each family: 0 in the others' configs */
 #define FT_FEATURE(name) FT_FEATURE_##name,

@@ -140,6 +140,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
       (rounds * walk.mean + late) * step_cycles(&step, resident, k) + rounds * BLOCK_LATENCY;
   const double longest = walk.longest * step_cycles(&step, 1, k) + BLOCK_LATENCY;
   prediction.us = fmax(fmax(even, longest) / cycles_per_us + others, prediction.dram_us);
+  prediction.walk = (struct ft_predicted_walk){
+      .steps = walk.mean, .longest = walk.longest, .parts = 1, .rounds = prediction.waves};
   return prediction;
 }
 

@@ -206,6 +206,14 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double exposed_us = ft_rows_us(request, arch) / fmax(1, prediction.waves);
   const double us = cycles / ft_cycles_per_us(arch) + exposed_us;
   prediction.us = fmax(us, prediction.dram_us) + divided.merge_us;
+  prediction.walk = (struct ft_predicted_walk){
+      .steps = walk.mean,
+      .longest = walk.longest,
+      .parts = divided.parts,
+      .merge_us = divided.merge_us,
+      .rounds = k->split_keys > 1 ? tiles / ft_resident_clusters(arch, k->split_keys, resident)
+                                  : prediction.waves,
+      .ahead_bytes = beside * fmax(1, k->stages - 1) * step.l2 * L2_BYTES_PER_CLK};
   return prediction;
 }
 

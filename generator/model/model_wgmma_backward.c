@@ -147,6 +147,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
 
   const double cycles = cycles_of_blocks(request, arch, k, tiling, step.all, prediction.waves);
   prediction.us = MORE_LAUNCHES_US + fmax(cycles / cycles_per_us + others, prediction.dram_us);
+  prediction.walk = (struct ft_predicted_walk){
+      .steps = walk.mean, .longest = walk.longest, .parts = 1, .rounds = prediction.waves};
   return prediction;
 }
 

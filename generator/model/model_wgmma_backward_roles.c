@@ -125,6 +125,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_blocks clusters = {tiling, .cluster = BLOCKS};
   const double cycles = ft_steps_in_order(request, arch, &clusters) * step.all;
   prediction.us = MORE_LAUNCHES_US + fmax(cycles / cycles_per_us + others, prediction.dram_us);
+  prediction.walk = (struct ft_predicted_walk){
+      .steps = walk.mean, .longest = walk.longest, .parts = 1, .rounds = prediction.waves};
   return prediction;
 }
 

@@ -351,6 +351,14 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double us = (cycles + (k->split_keys > 1 ? 0 : BEGIN)) / cycles_per_us;
   prediction.us = fmax(us * factor_of_choices(request, k, &budget, step.all), prediction.dram_us) +
                   tiles.merge_us + (k->skip_far ? norms_us(request, arch) : 0);
+  prediction.walk = (struct ft_predicted_walk){
+      .steps = tiles.walk.mean,
+      .longest = tiles.walk.longest,
+      .parts = all / tiles.whole,
+      .merge_us = tiles.merge_us,
+      .rounds = k->split_keys > 1 ? tiles.whole / ft_resident_clusters(arch, k->split_keys, 1)
+                                  : prediction.waves,
+      .ahead_bytes = (k->stages - 0.5) * step.loaded};
   return prediction;
 }
 

@@ -14,6 +14,15 @@ struct ft_modelled {
   int spill_bytes;             /* likewise, of a thread */
 };
 
+/* What a block walks over at a time: the steps of a tile, or of a part of them. */
+struct ft_predicted_walk {
+  double steps, longest; /* of the mean walk and of the longest */
+  double parts;          /* of a tile's walk */
+  double merge_us;       /* that parts cost besides */
+  double rounds;         /* of blocks, or of clusters, that are resident together */
+  double ahead_bytes;    /* of a forward: of K and V, on their way to a multiprocessor at once */
+};
+
 struct ft_prediction {
   double us;       /* the whole */
   double mma_us;   /* matrix unit */
@@ -24,6 +33,7 @@ struct ft_prediction {
   double dram_us;  /* compulsory bytes */
   double waves;    /* blocks / (SMs x occupancy) */
   int occupancy;   /* blocks per SM */
+  struct ft_predicted_walk walk;
 };
 
 #endif
