@@ -27,13 +27,21 @@ class Launch(ctypes.Structure):
 
     _fields_ = [("count", ctypes.c_int), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
                 ("smem", ctypes.c_uint), ("stream", ctypes.c_void_p),
-                ("maps", ctypes.c_uint64 * 80),  # five tensor maps: the GPU is a Hopper
-                ("words", ctypes.c_uint64 * 432),
+                ("numbers", ctypes.c_uint64 * 512),
                 ("order", ctypes.c_char * 16), ("grids", ctypes.c_uint * 3),
-                ("threads", ctypes.c_uint * 3)]
+                ("threads", ctypes.c_uint * 3), ("tiled", ctypes.c_int)]
+
+    @property
+    def first(self):
+        """Where a forward's argument begins: behind five tensor maps, if its kernel has them."""
+        return 80 if self.tiled else 0
+
+    @property
+    def words(self):
+        return self.numbers[self.first:]
 
     # The argument (generator/arguments.def) begins with its tensors: of each the address, then the
-    # strides of batch, sequence and head. A backward's has no tensor maps in front.
+    # strides of batch, sequence and head. A backward's and a merge's have no tensor maps in front.
     def data(self, n):
         return self.words[4 * n]
 
@@ -41,10 +49,10 @@ class Launch(ctypes.Structure):
         return list(self.words[4 * n + 1:4 * n + 4])
 
     def backward_data(self, n):
-        return self.maps[4 * n]
+        return self.numbers[4 * n]
 
     def backward_strides(self, n):
-        return list(self.maps[4 * n + 1:4 * n + 4])
+        return list(self.numbers[4 * n + 1:4 * n + 4])
 
 
 LSE, DROPOUT, LIST_STRIDES, DIAGONALS = 16, 17, 26, 32  # words of a forward
@@ -134,10 +142,10 @@ class Attention(WithDriver):
         self.assertEqual(launch.count, before + 2)  # 32 parts, then what they gave and 8 more
         strides = [50 * 4 * 128, 4 * 128, 128]
         self.assertEqual((launch.backward_data(0), launch.backward_strides(0)), (out.address, strides))
-        self.assertEqual(launch.maps[4], lse.address)
+        self.assertEqual(launch.numbers[4], lse.address)
         begin = 7  # of the parts, five words each: O, its strides, LSE
         for number, (of, sums) in enumerate([(out, lse), *parts[32:35]]):  # the driver keeps no more
-            self.assertEqual(list(launch.maps[begin + 5 * number:begin + 5 * number + 5]),
+            self.assertEqual(list(launch.numbers[begin + 5 * number:begin + 5 * number + 5]),
                              [of.address, *strides, sums.address])
 
     def test_bad_parts(self):
@@ -349,8 +357,8 @@ class Attention(WithDriver):
         self.assertEqual([dq.shape, dk.shape, dv.shape], [q.shape, k.shape, v.shape])
         expected = [tensor.address for tensor in (q, k, v, out, dout, dq, dk, dv)]
         self.assertEqual([launch.backward_data(n) for n in range(8)], expected)
-        self.assertEqual(launch.maps[BACKWARD_LSE], lse.address)
-        self.assertEqual(launch.maps[BACKWARD_DLSE], dlse.address)
+        self.assertEqual(launch.numbers[BACKWARD_LSE], lse.address)
+        self.assertEqual(launch.numbers[BACKWARD_DLSE], dlse.address)
         of_q = [8 * 100 * 64, 64, 100 * 64]
         self.assertEqual([launch.backward_strides(n) for n in (0, 5)], [of_q, of_q])
 
@@ -388,14 +396,14 @@ class Attention(WithDriver):
         q = bf16(1, 2, 64, 64)
         out, _ = self.wanting(q, q, q)
         launch, _ = self.backward(out, bf16(1, 2, 64, 64))
-        self.assertEqual(launch.maps[BACKWARD_DLSE], 0)
+        self.assertEqual(launch.numbers[BACKWARD_DLSE], 0)
 
     def test_backward_of_lse_alone(self):
         q = bf16(1, 2, 64, 64)
         out, _ = self.wanting(q, q, q)
         dlse = Tensor((1, 2, 64), "float32")
         launch, (dq, *_) = self.backward(out, None, dlse)
-        self.assertEqual(launch.maps[BACKWARD_DLSE], dlse.address)
+        self.assertEqual(launch.numbers[BACKWARD_DLSE], dlse.address)
         self.assertNotEqual(launch.backward_data(4), 0)  # zeros
         self.assertEqual(self.gradients(out, None, None), (None,) * 4)
 
@@ -422,7 +430,7 @@ class Attention(WithDriver):
         out, _ = self.wanting(q, q, q, dropout=0.25, seed=seed, offset=5)
         self.assertIn(seed, out.context.saved_tensors)
         launch, _ = self.backward(out, bf16(1, 2, 64, 64))
-        self.assertEqual(list(launch.maps[BACKWARD_DROPOUT:BACKWARD_DROPOUT + 4]),
+        self.assertEqual(list(launch.numbers[BACKWARD_DROPOUT:BACKWARD_DROPOUT + 4]),
                          [0, 5, seed.address, 0])
 
     def test_deterministic_is_of_the_backward_alone(self):

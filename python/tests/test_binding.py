@@ -53,8 +53,8 @@ class ByBinding(Speaking, test_attention.Attention):
             wanted = [q, k, v, out, dout, dq, dk, dv]
             self.assertEqual([launch.backward_data(n) for n in range(8)], [tensor.address for tensor in wanted])
             first = test_attention.BACKWARD_LSE
-            self.assertEqual(list(launch.maps[first:first + 2]), [lse.address, dlse.address])
-            dropout = list(launch.maps[test_attention.BACKWARD_DROPOUT:test_attention.BACKWARD_DROPOUT + 4])
+            self.assertEqual(list(launch.numbers[first:first + 2]), [lse.address, dlse.address])
+            dropout = list(launch.numbers[test_attention.BACKWARD_DROPOUT:test_attention.BACKWARD_DROPOUT + 4])
             self.assertEqual(dropout[1:3], [3, context.of[1].address])
 
     def test_wrong_seeds(self):

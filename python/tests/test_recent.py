@@ -70,9 +70,9 @@ class Recent(Speaking):
         places = {tensor.address: f"made {n}" for n, tensor in enumerate(made)}
         if options.get("return_lse"):
             self.assertIn(made[1].address, list(launch.words))
-        words = [places.get(word, word) for word in [*launch.maps, *launch.words]]
+        words = [places.get(word, word) for word in launch.numbers]
         if not options.get("dropout"):  # then nobody reads the seed
-            first = len(launch.maps) + DROPOUT
+            first = launch.first + DROPOUT
             words[first:first + 4] = [0] * 4
         return (launch.count - before, words, list(launch.grid),
                 list(launch.block), launch.smem, launch.stream, [described(tensor) for tensor in made])

@@ -28,6 +28,7 @@ struct fake_launch {
   unsigned char params[4096]; /* with tensor maps, if any were made for its module */
   char order[16]; /* launches since the reset: 'p'repare, 'k'ernel, 'c'onvert; the first 15 */
   unsigned grids[3], threads[3]; /* the last ones of prepare, kernel, convert */
+  int tiled;                     /* 1: of a module for which tensor maps were made */
 };
 typedef const struct fake_launch *fake_launch_function(void);
 

@@ -306,6 +306,7 @@ static void record_launch(struct CUmod_st *module, int which, const struct fake_
   if (which < OF_PASSES) launch->grids[which] = seen->grid[0];
   if (which < OF_PASSES) launch->threads[which] = seen->block[0];
   launch->smem = seen->smem;
+  launch->tiled = module->is_tiled;
   launch->stream = seen->stream;
   size_t bytes = BYTES_TO(struct ft_forward_params, softmax);
   if (module->is_tiled) bytes = BYTES_TO(struct ft_tiled_forward_params, rest.softmax);
