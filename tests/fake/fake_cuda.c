@@ -289,8 +289,7 @@ DEFINE(cuOccupancyMaxActiveBlocksPerMultiprocessor,
   return 0;
 }
 
-/* Bytes of a struct to the end of a member. The bytes after the last member hold nothing: two equal
- * arguments may differ there. */
+/* Bytes of a struct to the end of a member. Those behind the last hold nothing, and may differ. */
 #define BYTES_TO(type, member) (offsetof(type, member) + sizeof((type){0}.member))
 
 /* Under the lock: launches come from many threads. */
