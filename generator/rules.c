@@ -107,7 +107,7 @@ unsigned ft_rules_may_mend(const struct ft_request *request, const struct ft_arc
   return may_mend(own->rules, own->rule_count, &of) & may_mend(limits, FT_COUNT(limits), &of);
 }
 
-/* Of a table, whether those rules hold that read all these knobs, and nothing but knobs. */
+/* Whether those knob rules of a table hold that read all of these knobs. */
 static bool knobs_agree(const struct ft_rule *rules, int count, unsigned knobs,
                         const struct ft_rule_case *of) {
   for (int i = 0; i < count; ++i)
@@ -115,7 +115,7 @@ static bool knobs_agree(const struct ft_rule *rules, int count, unsigned knobs,
   return true;
 }
 
-/* Of a table, whether the rules of this kind hold that do not read knobs alone. */
+/* Whether the rules of a table that are of this kind, and are no knob rules, hold. */
 static bool others_hold(const struct ft_rule *rules, int count, enum ft_rule_kind kind,
                         const struct ft_rule_case *of) {
   for (int i = 0; i < count; ++i)
@@ -130,8 +130,8 @@ bool ft_rules_hold(const struct ft_request *request, const struct ft_arch *arch,
   struct ft_budget budget = {0};
   const struct ft_rule_case of = {request, arch, config, &budget};
   if (knobs == FT_EVERY_KNOB_RULE && !(knob_range(&of) && family(&of))) return false;
-  if (knobs != FT_NO_KNOB_RULE && !(knobs_agree(own->rules, own->rule_count, knobs, &of) &&
-                                    knobs_agree(limits, FT_COUNT(limits), knobs, &of)))
+  if (!knobs_agree(own->rules, own->rule_count, knobs, &of) ||
+      !knobs_agree(limits, FT_COUNT(limits), knobs, &of))
     return false;
   own->plan(&budget, request, config, arch);
   for (int n = 0; n < FT_COUNT(kinds); ++n)

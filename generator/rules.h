@@ -38,19 +38,21 @@ struct ft_rule {
 const struct ft_rule *ft_rules_broken(const struct ft_request *request, const struct ft_arch *arch,
                                       const struct ft_config *config, enum ft_rule_kind kinds);
 
-/* Whether no rule is broken. Rules that read knobs alone are asked first, and only if these hold, a
- * budget is made: cheaper than ft_rules_broken where most configs break some rule.
- * knobs: FT_EVERY_KNOB_RULE, or more is known of a config whose family serves the request and whose
- * knobs are in their ranges. Then, of the rules that read knobs alone, only those are asked that
- * read all the knobs whose bits are set. FT_NO_KNOB_RULE: all of them are known to hold. */
+/* Whether the config breaks no rule. A knob rule is one that lists the knobs it reads. Knob rules
+ * are checked first. The budget is computed only if they hold, so this is cheaper than
+ * ft_rules_broken where most configs break a knob rule.
+ * knobs: bits of knobs. A knob rule is checked if it reads all of them: with FT_EVERY_KNOB_RULE
+ * every one is checked, with FT_NO_KNOB_RULE none. The caller knows that the knob rules which are
+ * not checked hold. Except with FT_EVERY_KNOB_RULE the caller also knows that the family serves the
+ * request and that each knob is in its range. */
 #define FT_EVERY_KNOB_RULE 0u
 #define FT_NO_KNOB_RULE    ~0u
 bool ft_rules_hold(const struct ft_request *request, const struct ft_arch *arch,
                    const struct ft_config *config, unsigned knobs);
 
-/* Of a config whose knobs are in their ranges: bits of the knobs of which a change of any one may
- * leave no rule broken among those that read knobs alone. Every bit is set if none of these is
- * broken. All configs that differ from this one in another knob break one of these rules, too. */
+/* Which single knob could be changed so that the config breaks no knob rule: a bit for each such
+ * knob, every bit if no knob rule is broken. A change of any other knob leaves some knob rule
+ * broken. Each knob must be in its range. */
 #define FT_NO_RULE_BROKEN ~0u
 unsigned ft_rules_may_mend(const struct ft_request *request, const struct ft_arch *arch,
                            const struct ft_config *config);

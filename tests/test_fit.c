@@ -94,8 +94,8 @@ static double sum_of(const struct ft_trees *trees, const struct ft_features *fea
   return (double)sum / FT_TREE_UNIT;
 }
 
-/* Whatever number of configs is asked about, and of trees that are not a multiple of those that are
- * looked at together. */
+/* The sums of several configs are those of each config alone. The number of configs is drawn, and
+ * up to nine trees are left out, as the code adds the leaves of eight trees at a time. */
 START_TEST(sums_are_of_all_trees) {
   const struct ft_arch h200 = arch_of("h200");
   seed_cases();

@@ -253,8 +253,8 @@ START_TEST(rules_read_what_they_say) {
 }
 END_TEST
 
-/* Of a config and its neighbours: the quick answer is that of the rules in their order, and what
- * one change breaks another does not mend, unless it is said to. */
+/* ft_rules_hold agrees with ft_rules_broken for neighbours of a config. Where ft_rules_may_mend
+ * says that the second of two changes cannot mend the first, the config with both is illegal. */
 static void assert_neighbours(const struct ft_request *request, const struct ft_arch *arch,
                               const struct ft_config *from) {
   for (int round = 0; round < 50; ++round) {

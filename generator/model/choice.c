@@ -72,14 +72,14 @@ static uint64_t key_of_knob(int knob, int value) {
   return key ^ key >> 31;
 }
 
-/* A sum over the knobs, so that the key of a neighbour follows from what it differs in. */
+/* The key is a sum over the knobs. A neighbour's key is computed from the knobs that differ. */
 static uint64_t key_of(const struct ft_config *config) {
   uint64_t key = (uint64_t)(uintptr_t)config->family * 0x9E3779B97F4A7C15u;
   for (int n = 0; n < config->family->knob_count; n++) key += key_of_knob(n, config->knobs[n]);
   return key;
 }
 
-/* The place of the key, with it, or a free one; NULL: it is not there, and no more are taken. */
+/* The entry with this key, or the free entry for it. NULL: there is none, and the table is full. */
 static struct known *place_of(struct search *search, uint64_t key) {
   int at = (int)(key >> (64 - KNOWN_BITS));
   while (search->known[at].key != 0 && search->known[at].key != key) at = (at + 1) % KNOWN;
@@ -189,10 +189,10 @@ static void find_mending(const struct search *search, const struct ft_config *fr
   }
 }
 
-/* Asks those that differ from `one` in a knob behind number `a`, which has its value number `x`. A
- * rule that does not read both knobs is broken by a neighbour of two changes if it is broken after
- * one of them, which the other does not mend. So such neighbours are passed over, and of others
- * only the rules that read both knobs are still to be asked. */
+/* Asks the configs that differ from `one` in a second knob, behind number `a`. Knob `a` has its
+ * value number `x` in `one`. If one of the two changes breaks a knob rule that does not read the
+ * other knob, the other change cannot mend it, and the config is passed over. Of the remaining
+ * configs only the knob rules that read both knobs are still unknown. */
 static void ask_second(struct search *search, const struct ft_config *one, uint64_t key,
                        const struct mending *mending, int a, int x) {
   const struct ft_family *const family = one->family;

@@ -9,7 +9,7 @@
 enum { TREES_AT_ONCE = 8 }; /* their leaves are added in registers */
 #define EVERYWHERE static inline __attribute__((always_inline))
 
-/* To each question 0 or 1 of each config, one after the other. */
+/* For each question the answers of all configs: 1 for yes, 0 for no. */
 struct answers {
   alignas(FT_TREE_LANES) uint8_t of[FT_TREE_QUESTIONS_MOST][FT_TREE_LANES];
 };

@@ -34,7 +34,7 @@ struct ft_trees {
   int question_count, count;
 };
 
-/* Of `count` configs, FT_TREE_LANES at most, which take hardly longer than one. */
+/* The sums of `count` configs, at most FT_TREE_LANES. That many take hardly longer than one. */
 void ft_trees_sums(const struct ft_trees *trees, const struct ft_features *features, int count,
                    double *sums);
 

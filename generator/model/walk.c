@@ -76,7 +76,7 @@ static struct ft_walk walk(const struct walked *it) {
   return walk;
 }
 
-/* The same, remembered by the thread: hundreds of configs of a request have the same few tiles. */
+/* The same walk, from a table that each thread keeps: the configs of a request share few tiles. */
 static struct ft_walk walk_remembered(const struct walked *it) {
   enum { PLACES = 64 };
   static _Thread_local struct {
