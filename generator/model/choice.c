@@ -319,12 +319,19 @@ struct taken {
   double least; /* what another must be below: that time with the margin that it was taken by */
 };
 
+/* Where descents in a family begin. */
+struct beginnings {
+  bool has_default;
+  struct ft_config standard, starts[STARTS];
+  int count; /* of starts */
+};
+
 /* Takes the best config that a descent from the family's default or from its best start finds. */
-static void look_near(struct search *search, const struct ft_config *from, struct taken *taken) {
-  struct ft_config best, other, starts[STARTS];
-  double us = best_of(search, from, &best);
-  if (best_starts(search, from->family, starts) > 0) {
-    const double other_us = best_of(search, &starts[0], &other);
+static void look_near(struct search *search, const struct beginnings *from, struct taken *taken) {
+  struct ft_config best, other;
+  double us = best_of(search, &from->standard, &best);
+  if (from->count > 0) {
+    const double other_us = best_of(search, &from->starts[0], &other);
     if (other_us < us) {
       us = other_us;
       best = other;
@@ -334,36 +341,46 @@ static void look_near(struct search *search, const struct ft_config *from, struc
   if (us < INFINITY && least < taken->least) *taken = (struct taken){best, us, least};
 }
 
-/* Descents from the family's starts, the first `first` of them left out. What they find is taken if
- * it is faster by far than what is near: the more configs are asked, the more of them are predicted
- * to be faster than they are. */
-static void look_far(struct search *search, const struct ft_family *family, int first,
-                     struct taken *taken) {
+/* Descents from the other starts. A family without a default for the request was not found good for
+ * such requests, so all of its starts are far. What they find is taken if it is faster by far than
+ * what is near: the more configs are asked, the more of them are predicted to be faster than they
+ * are. */
+static void look_far(struct search *search, const struct beginnings *from, struct taken *taken) {
   static const double FAR = 1.05;
-  struct ft_config best, starts[STARTS];
-  const int count = best_starts(search, family, starts);
-  for (int n = first; n < count; n++) {
-    const double us = best_of(search, &starts[n], &best);
+  struct ft_config best;
+  for (int n = from->has_default ? 1 : 0; n < from->count; n++) {
+    const double us = best_of(search, &from->starts[n], &best);
     if (us * FAR < taken->least) *taken = (struct taken){best, us, us * FAR};
   }
 }
 
-/* Looks in all families. A family without a default for the request was not found good for such
- * requests, so all of its configs are far. */
-static void look(struct search *search, bool far, struct taken *taken) {
+enum { FAMILIES_MOST = 8 };
+
+/* The beginnings in each family that serves the request. Returns how many families these are. */
+static int find_beginnings(struct search *search, struct beginnings *all) {
   const struct ft_request *const request = search->request;
   const struct ft_config *const standard = &search->ranker->standard.config;
-  for (int n = 0; ft_family_at(n) != NULL; n++) {
+  int count = 0;
+  for (int n = 0; ft_family_at(n) != NULL && count < FAMILIES_MOST; n++) {
     const struct ft_family *const family = ft_family_at(n);
-    struct ft_config from = *standard;
     if (family->pass != request->pass || !ft_family_serves(family, request, search->arch)) continue;
-    const bool has_default =
-        family == standard->family || family->default_config(request, search->arch, &from);
-    if (far)
-      look_far(search, family, has_default ? 1 : 0, taken);
-    else if (has_default)
-      look_near(search, &from, taken);
+    struct beginnings *const own = &all[count++];
+    own->standard = *standard;
+    own->has_default =
+        family == standard->family || family->default_config(request, search->arch, &own->standard);
+    own->count = best_starts(search, family, own->starts);
   }
+  return count;
+}
+
+/* Looks near in all families, then far in all. */
+static void look(struct search *search, struct taken *taken) {
+  struct beginnings all[FAMILIES_MOST];
+  const int count = find_beginnings(search, all);
+  for (int n = 0; n < count; n++)
+    if (all[n].has_default) look_near(search, &all[n], taken);
+  taken->least = taken->us;
+  for (int n = 0; n < count; n++) look_far(search, &all[n], taken);
 }
 
 int ft_model_choose(const struct ft_request *request, const struct ft_arch *arch,
@@ -377,9 +394,7 @@ int ft_model_choose(const struct ft_request *request, const struct ft_arch *arch
   search.registers_of_default = share_of_registers(&search, &ranker.standard.config);
   const double us = ft_ranker_us(&ranker, &ranker.standard.config, &ranker.standard.prediction);
   struct taken taken = {ranker.standard.config, us, us};
-  look(&search, false, &taken);
-  taken.least = taken.us;
-  look(&search, true, &taken);
+  look(&search, &taken);
   *config = taken.config;
   *gain = us / taken.us;
   return FT_OK;
