@@ -201,7 +201,14 @@ START_TEST(the_layer_is_in_no_list_of_trials) {
   snprintf(path, sizeof path, "%s/again.fatune", fixture.root);
   assert_ok(ft_store_export(store, "sm_90", NULL, path, &export));
   ck_assert_int_eq(export.trials, 1);
+  count = 0;
+  assert_ok(ft_store_shipped(store, count_trial, &count));
+  ck_assert_int_eq(count, 1);
   ft_store_close(store);
+  struct ft_store *const without = open_store(&fixture);
+  assert_ok(ft_store_shipped(without, count_trial, &count));
+  ck_assert_int_eq(count, 1);
+  ft_store_close(without);
 }
 END_TEST
 

@@ -401,7 +401,8 @@ static const struct {
   const char *kind;
   int status;
 } no_files[] = {{"missing", FT_E_IO},  {"folder", FT_E_ARGUMENT}, {"pipe", FT_E_ARGUMENT},
-                {"empty", FT_E_CACHE}, {"text", FT_E_CACHE},      {"short", FT_E_CACHE}};
+                {"empty", FT_E_CACHE}, {"text", FT_E_CACHE},      {"short", FT_E_CACHE},
+                {"trials", FT_E_CACHE}};
 
 START_TEST(what_is_no_database_is_refused) {
   struct ft_store *const store = open_store(&fixture);
@@ -414,6 +415,7 @@ START_TEST(what_is_no_database_is_refused) {
   if (strcmp(kind, "empty") == 0) write_bytes(path, "", 0);
   if (strcmp(kind, "text") == 0) write_bytes(path, "version https://git-lfs", 23);
   if (strcmp(kind, "short") == 0) write_bytes(path, "SQLite format 3", 16);
+  if (strcmp(kind, "trials") == 0) write_bytes(path, "bucket=\"forward d64\"", 20);
   assert_status(ft_store_import(store, path, &trials, &kernels), no_files[_i].status);
   ck_assert_ptr_nonnull(strstr(ft_detail(), path));
   ck_assert_int_eq(trials + kernels, 0);
