@@ -5,9 +5,9 @@
 #include <assert.h>
 #include <stdalign.h>
 #include <string.h>
-
-enum { TREES_AT_ONCE = 8 }; /* their leaves are added in registers */
-#define EVERYWHERE static inline __attribute__((always_inline))
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 /* For each question the answers of all configs: 1 for yes, 0 for no. */
 struct answers {
@@ -27,43 +27,120 @@ static void answer(const struct ft_trees *trees, const struct ft_features *featu
   }
 }
 
-EVERYWHERE const uint8_t *answers_to(const struct answers *answers, uint16_t question) {
-  return __builtin_assume_aligned(answers->of[question], FT_TREE_LANES);
-}
-
-EVERYWHERE void find_leaves(const struct answers *answers, const uint16_t *asked, uint8_t *leaf) {
+/* Adds up what all trees say of the first `count` configs. */
+static void sum_plainly(const struct ft_trees *trees, const struct answers *answers, int count,
+                        int32_t *sum) {
   static_assert(FT_TREE_DEPTH == 6, "as many answers as are put together here");
-  const uint8_t *const a = answers_to(answers, asked[0]), *const b = answers_to(answers, asked[1]),
-                       *const c = answers_to(answers, asked[2]),
-                       *const d = answers_to(answers, asked[3]),
-                       *const e = answers_to(answers, asked[4]),
-                       *const f = answers_to(answers, asked[5]);
-  for (int lane = 0; lane < FT_TREE_LANES; lane++)
-    leaf[lane] =
-        (uint8_t)(32 * a[lane] + 16 * b[lane] + 8 * c[lane] + 4 * d[lane] + 2 * e[lane] + f[lane]);
+  for (const struct ft_tree *tree = trees->list; tree < trees->list + trees->count; tree++) {
+    const uint8_t *of[FT_TREE_DEPTH];
+    uint8_t leaf[FT_TREE_LANES];
+    for (int n = 0; n < FT_TREE_DEPTH; n++) of[n] = answers->of[tree->asked[n]];
+    for (int lane = 0; lane < FT_TREE_LANES; lane++)
+      leaf[lane] = (uint8_t)(32 * of[0][lane] + 16 * of[1][lane] + 8 * of[2][lane] +
+                             4 * of[3][lane] + 2 * of[4][lane] + of[5][lane]);
+    for (int lane = 0; lane < count; lane++) sum[lane] += tree->scale * tree->leaves[leaf[lane]];
+  }
 }
 
-/* Adds the leaves of `trees` trees, which is a constant. */
-EVERYWHERE void add_leaves(const struct ft_tree *tree, int trees, const struct answers *answers,
-                           int count, int32_t *sum) {
-  uint8_t leaf[TREES_AT_ONCE][FT_TREE_LANES];
-  for (int n = 0; n < trees; n++) find_leaves(answers, tree[n].asked, leaf[n]);
-  for (int lane = 0; lane < count; lane++) {
-    int32_t of_lane = 0;
+#ifdef __x86_64__
+/* With AVX2: two trees at a time, one in each half of a register. A shuffle looks up the bytes of
+ * 16 lanes in a table of 16 bytes, so the leaves of a tree are four tables. */
+#define OF_AVX2 __attribute__((target("avx2")))
+
+OF_AVX2 static inline __m256i load_both(const void *a, const void *b) {
+  const __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)a));
+  return _mm256_inserti128_si256(low, _mm_loadu_si128((const __m128i *)b), 1);
+}
+
+OF_AVX2 static inline __m256i leaves_of_both(const struct ft_tree *a, const struct ft_tree *b,
+                                             const struct answers *answers) {
+  enum { TABLE = 16, NO_PLACE = 0x80 }; /* a place with this bit gives 0 */
+  static_assert((int)FT_TREE_LANES == TABLE && 1 << FT_TREE_DEPTH == 4 * TABLE, "four tables");
+  __m256i number = _mm256_setzero_si256(), leaves = _mm256_setzero_si256();
 #pragma GCC unroll 8
-    for (int n = 0; n < trees; n++) of_lane += tree[n].leaves[leaf[n][lane]];
-    sum[lane] += of_lane;
+  for (int n = 0; n < FT_TREE_DEPTH; n++) {
+    const __m256i answer = load_both(answers->of[a->asked[n]], answers->of[b->asked[n]]);
+    number = _mm256_add_epi8(_mm256_add_epi8(number, number), answer);
   }
+#pragma GCC unroll 4
+  for (int n = 0; n < 4; n++) {
+    const __m256i here = _mm256_xor_si256(number, _mm256_set1_epi8((char)(n * TABLE)));
+    const __m256i place = _mm256_add_epi8(here, _mm256_set1_epi8((char)(NO_PLACE - TABLE)));
+    const __m256i tables = load_both(a->leaves + n * TABLE, b->leaves + n * TABLE);
+    leaves = _mm256_or_si256(leaves, _mm256_shuffle_epi8(tables, place));
+  }
+  return leaves;
+}
+
+/* In both halves: one scale in the even places of 16 bits, the other in the odd ones. */
+OF_AVX2 static inline __m256i scales_of(const struct ft_tree *trees) {
+  const int low = (uint16_t)trees[0].scale | (int)((uint32_t)(uint16_t)trees[2].scale << 16);
+  const int high = (uint16_t)trees[1].scale | (int)((uint32_t)(uint16_t)trees[3].scale << 16);
+  return _mm256_inserti128_si256(_mm256_set1_epi32(low), _mm_set1_epi32(high), 1);
+}
+
+/* Bytes of the lower or upper lanes of each half, as 16 bits. */
+OF_AVX2 static inline __m256i widened(__m256i leaves, bool upper) {
+  const __m256i twice =
+      upper ? _mm256_unpackhi_epi8(leaves, leaves) : _mm256_unpacklo_epi8(leaves, leaves);
+  return _mm256_srai_epi16(twice, 8);
+}
+
+/* Four trees at a time: a product is of the leaves of two trees with their scales. */
+OF_AVX2 static void sum_by_tables(const struct ft_trees *trees, const struct answers *answers,
+                                  int count, int32_t *sum) {
+  enum { AT_ONCE = 4 };
+  const struct ft_trees rest = {.list = trees->list + trees->count / AT_ONCE * AT_ONCE,
+                                .count = trees->count % AT_ONCE};
+  __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
+                     _mm256_setzero_si256()};
+  for (const struct ft_tree *tree = trees->list; tree < rest.list; tree += AT_ONCE) {
+    const __m256i a = leaves_of_both(&tree[0], &tree[1], answers);
+    const __m256i b = leaves_of_both(&tree[2], &tree[3], answers);
+    const __m256i scales = scales_of(tree);
+#pragma GCC unroll 2
+    for (int upper = 0; upper < 2; upper++) {
+      const __m256i of_a = widened(a, upper), of_b = widened(b, upper);
+      const __m256i low = _mm256_madd_epi16(_mm256_unpacklo_epi16(of_a, of_b), scales);
+      const __m256i high = _mm256_madd_epi16(_mm256_unpackhi_epi16(of_a, of_b), scales);
+      sums[2 * upper] = _mm256_add_epi32(sums[2 * upper], low);
+      sums[2 * upper + 1] = _mm256_add_epi32(sums[2 * upper + 1], high);
+    }
+  }
+  for (int n = 0; n < 4; n++) { /* of the trees in both halves */
+    const __m128i both =
+        _mm_add_epi32(_mm256_castsi256_si128(sums[n]), _mm256_extracti128_si256(sums[n], 1));
+    _mm_storeu_si128((__m128i *)(sum + 4 * n), both);
+  }
+  sum_plainly(&rest, answers, count, sum);
+}
+#endif
+
+typedef void adder(const struct ft_trees *trees, const struct answers *answers, int count,
+                   int32_t *sum);
+
+static void sums_by(adder *add, const struct ft_trees *trees, const struct ft_features *features,
+                    int count, double *sums) {
+  int32_t sum[FT_TREE_LANES] = {0};
+  struct answers answers;
+  memset(answers.of[0], 0, sizeof answers.of[0]); /* there may be no question */
+  answer(trees, features, count, &answers);
+  add(trees, &answers, count, sum);
+  for (int lane = 0; lane < count; lane++) sums[lane] = (double)sum[lane] / FT_TREE_UNIT;
+}
+
+void ft_trees_plain_sums(const struct ft_trees *trees, const struct ft_features *features,
+                         int count, double *sums) {
+  sums_by(sum_plainly, trees, features, count, sums);
 }
 
 void ft_trees_sums(const struct ft_trees *trees, const struct ft_features *features, int count,
                    double *sums) {
-  const int whole = trees->count - trees->count % TREES_AT_ONCE;
-  int32_t sum[FT_TREE_LANES] = {0};
-  struct answers answers;
-  answer(trees, features, count, &answers);
-  for (int n = 0; n < whole; n += TREES_AT_ONCE)
-    add_leaves(&trees->list[n], TREES_AT_ONCE, &answers, count, sum);
-  for (int n = whole; n < trees->count; n++) add_leaves(&trees->list[n], 1, &answers, count, sum);
-  for (int lane = 0; lane < count; lane++) sums[lane] = (double)sum[lane] / FT_TREE_UNIT;
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx2")) {
+    sums_by(sum_by_tables, trees, features, count, sums);
+    return;
+  }
+#endif
+  ft_trees_plain_sums(trees, features, count, sums);
 }

@@ -12,8 +12,8 @@
 
 enum {
   FT_TREE_DEPTH = 6,
-  FT_TREE_UNIT = 8192, /* what a leaf of 1 counts as */
-  FT_TREE_LANES = 16,  /* configs whose sums are made at once */
+  FT_TREE_UNIT = 1 << 22, /* what a sum of 1 counts as */
+  FT_TREE_LANES = 16,     /* configs whose sums are made at once */
   FT_TREE_QUESTIONS_MOST = 4096
 };
 
@@ -24,8 +24,9 @@ struct ft_tree_question {
 };
 
 struct ft_tree {
-  uint16_t asked[FT_TREE_DEPTH];    /* numbers of questions */
-  short leaves[1 << FT_TREE_DEPTH]; /* the answer to the first question is the highest bit */
+  uint16_t asked[FT_TREE_DEPTH];     /* numbers of questions */
+  int16_t scale;                     /* what a leaf of 1 adds to the sum */
+  int8_t leaves[1 << FT_TREE_DEPTH]; /* the answer to the first question is the highest bit */
 };
 
 struct ft_trees {
@@ -37,5 +38,9 @@ struct ft_trees {
 /* The sums of `count` configs, at most FT_TREE_LANES. That many take hardly longer than one. */
 void ft_trees_sums(const struct ft_trees *trees, const struct ft_features *features, int count,
                    double *sums);
+
+/* The same sums, by what every processor has. */
+void ft_trees_plain_sums(const struct ft_trees *trees, const struct ft_features *features,
+                         int count, double *sums);
 
 #endif

@@ -35,7 +35,7 @@ DEPTH, ROUNDS, RATE, HELD, PLACES = 6, 4000, 0.2, 3.0, 64  # of the trees; HELD 
 COLUMNS, GROUPS = 0.4, 0.7  # share of the features and of the groups that a tree is made of
 NEAR = 0.2  # a trial that is slower than the best of its group by this share counts half, as those near the best are to be told apart
 SWEEP = 0.3  # a sweep of one request is not worth as much as all others: trials of a group count by their number to minus that
-UNIT = 8192  # FT_TREE_UNIT
+UNIT, STEPS = 1 << 22, 127  # FT_TREE_UNIT; a leaf counts in so many steps up to the largest of its tree
 MOST = 1.2  # of the factor's logarithm, as in ranker.c
 LEAST_CONFIGS = 12  # of a group, for its ranking to say anything: fewer were near equals, one knob apart
 LEAST_CHOICE = 6  # of a group with the default among them, for a choice
@@ -132,7 +132,7 @@ class Trees:
             "rsm": COLUMNS, "bootstrap_type": "Bernoulli", "subsample": GROUPS, "sampling_unit": "Group", "leaf_estimation_method": "Newton",
             "boosting_type": "Plain", "random_seed": seed, "thread_count": threads, "verbose": 0, "allow_writing_files": False})
         model.fit(pool)
-        self.list = self.read(model)  # (questions as (column, above), leaves)
+        self.list = self.read(model)  # (questions as (column, above), scale, leaves)
 
     @staticmethod
     def read(model):
@@ -150,24 +150,25 @@ class Trees:
             for leaf in range(1 << DEPTH):
                 answers = [leaf >> (DEPTH - 1 - n) & 1 for n in range(len(asked))]
                 leaves[leaf] = tree["leaf_values"][sum(answer << n for n, answer in enumerate(answers))]
-            trees.append((asked + asked[-1:] * fewer, np.round(leaves * UNIT) / UNIT))
+            scale = max(1, int(np.ceil(np.abs(leaves).max() * UNIT / STEPS)))
+            trees.append((asked + asked[-1:] * fewer, scale, np.round(leaves * UNIT / scale).astype(np.int64)))
         return trees
 
     def predict(self, trials):
-        x, sums = table(trials, self.names).T.copy(), np.zeros(len(trials))
-        for asked, leaves in self.list:
+        x, sums = table(trials, self.names).T.copy(), np.zeros(len(trials), np.int64)
+        for asked, scale, leaves in self.list:
             leaf = np.zeros(len(trials), np.int64)
             for column, above in asked:
                 leaf = leaf * 2 + (x[column] > above)
-            sums += leaves[leaf]
-        return np.array([t.by_hand for t in trials]) * np.exp(np.clip(sums, -MOST, MOST))
+            sums += scale * leaves[leaf]
+        return np.array([t.by_hand for t in trials]) * np.exp(np.clip(sums / UNIT, -MOST, MOST))
 
     def text(self):
-        """The questions, each once, then the trees: numbers of the questions that each asks, its leaves."""
+        """The questions, each once, then the trees: numbers of the questions that each asks, its scale, its leaves."""
         number, trees = {}, []
-        for asked, leaves in self.list:
+        for asked, scale, leaves in self.list:
             numbers = ", ".join(str(number.setdefault(f"{self.names[column]}, {float(above):#.9g}f", len(number))) for column, above in asked)
-            trees.append(f"TREE(({numbers}),\n ({','.join(str(int(round(leaf * UNIT))) for leaf in leaves)}))")
+            trees.append(f"TREE(({numbers}), {scale},\n ({','.join(str(leaf) for leaf in leaves)}))")
         return "\n".join([f"QUESTION({question})" for question in number] + trees) + "\n"
 
 
