@@ -89,6 +89,16 @@ START_TEST(ordered_adds_wait_for_their_turn) {
 }
 END_TEST
 
+/* 128 queries see keys of four tiles, so a tile waits for four at most, however many there are. */
+START_TEST(ordered_adds_wait_for_what_a_window_holds) {
+  static const char window[] = "backward bf16 d64 nq8192 window@128,0";
+  static const char ordered[] = "backward bf16 d64 nq8192 window@128,0 deterministic";
+  const double free = steps_in_order(window, 128, 64);
+  ck_assert_double_gt(steps_in_order(ordered, 128, 64), free);
+  ck_assert_double_le(steps_in_order(ordered, 128, 64), free + 4 * 1.1 + 1e-6);
+}
+END_TEST
+
 START_TEST(more_work_takes_longer) {
   const struct ft_config *const of = configs[_i];
   const double base = us_of("forward bf16 d128 hq16 b2 nq4096", &big, of);
@@ -436,6 +446,7 @@ Suite *make_model_suite(void) {
   TCase *tcase = tcase_create("model");
   tcase_add_test(tcase, blocks_start_in_their_order);
   tcase_add_test(tcase, ordered_adds_wait_for_their_turn);
+  tcase_add_test(tcase, ordered_adds_wait_for_what_a_window_holds);
   tcase_add_loop_test(tcase, more_work_takes_longer, 0, CONFIGS);
   tcase_add_test(tcase, spills_and_registers_cost);
   tcase_add_loop_test(tcase, never_faster_than_a_resource, 0, CONFIGS);

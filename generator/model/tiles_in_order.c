@@ -4,8 +4,9 @@
  * A multiprocessor that is done with a key tile takes the next one. Where adds to dQ have an order,
  * a key tile adds to a query tile at least a turn after the key tile before it in the same head.
  * A key tile that has caught up with the one before it stays a turn behind it. So one number per
- * head is kept: when its last key tile passed the place where the next one may have to wait. Times
- * are in steps: configs with the same tiles have the same number of steps. */
+ * head is kept: when its last key tile passed the place where the next one may have to wait. It
+ * waits no longer than for the key tiles that see the same queries: where there is a window, these
+ * are few. Times are in steps: configs with the same tiles have the same number of steps. */
 #include "generator/model/tiles_in_order.h"
 
 #include <math.h>
@@ -69,7 +70,8 @@ static void take_first(struct slots *slots, double until) {
 struct walk_of_block {
   float before, after;
   int32_t sequence;
-  int32_t rank; /* the largest start first */
+  int32_t rank;     /* the largest start first */
+  int32_t see_them; /* key tiles of its head that see the same queries, at most */
 };
 
 struct list {
@@ -100,9 +102,10 @@ static struct walk_of_block walk_of(const struct problem *it,
   const float length = (float)(steps.end - steps.begin), others = (float)(it->group - 1);
   if (it->sums == 2) {
     const int64_t begin = (tiles - 1 - tile) * steps.end / tiles;
-    return (struct walk_of_block){(float)(steps.end - begin), (float)begin + others * length, 0, 0};
+    return (struct walk_of_block){(float)(steps.end - begin), (float)begin + others * length, 0, 0,
+                                  0};
   }
-  return (struct walk_of_block){others * length + (float)steps.end, -(float)steps.begin, 0, 0};
+  return (struct walk_of_block){others * length + (float)steps.end, -(float)steps.begin, 0, 0, 0};
 }
 
 static int by_rank(const void *a, const void *b) {
@@ -116,12 +119,16 @@ static bool list_walks(const struct problem *it, struct list *list) {
   list->count = 0;
   for (int64_t sequence = 0; sequence < it->sequences; sequence++) {
     const struct ft_visibility visibility = visibility_of(it, sequence);
+    const struct ft_interval last = {visibility.nq > it->block_m ? visibility.nq - it->block_m : 0,
+                                     visibility.nq};
+    const struct ft_steps seen = ft_steps_of_queries(&visibility, last, (int)it->block_n);
     const int64_t tiles = ft_schedule_tiles(visibility.nk, 0, (int)it->block_n);
     if (tiles > BLOCKS_MOST - list->count) return false;
     for (int64_t tile = 0; tile < tiles; tile++) {
       struct walk_of_block *const walk = &list->walks[list->count++];
       *walk = walk_of(it, &visibility, tile, tiles);
       walk->sequence = (int32_t)sequence;
+      walk->see_them = (int32_t)(seen.end - seen.begin);
       walk->rank = it->sums > 0 ? (int32_t)(tiles - tile) : (int32_t)(walk->before + walk->after);
     }
   }
@@ -212,7 +219,8 @@ static double end_of(const struct problem *it, int64_t heads, const struct list 
           continue;
         }
         const double place = slots.free[0] + walk.before;
-        const double passed = waits ? fmax(place, others[head] + turn) : place;
+        const double latest = place + walk.see_them * turn;
+        const double passed = waits ? fmax(place, fmin(latest, others[head] + turn)) : place;
         if (waits) others[head] = passed;
         const double end = passed + walk.after + START_AND_END;
         take_first(&slots, end);
