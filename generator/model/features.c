@@ -166,8 +166,7 @@ void ft_config_features(struct ft_features *features, const struct ft_modelled *
   f[FT_FEATURE_waves] = octaves(waves);
   f[FT_FEATURE_blocks] = octaves(waves * resident * of->arch->sm_count);
   f[FT_FEATURE_idle] = (float)(1 - waves / ceil(waves));
-  f[FT_FEATURE_uneven] = forward ? beyond((double)request->seqlen_q * packed, block_m)
-                                 : beyond((double)request->seqlen_k, block_n);
+  f[FT_FEATURE_uneven] = beyond((double)request->seqlen_q * packed, block_m);
   f[FT_FEATURE_uneven_keys] = beyond((double)request->seqlen_k, block_n);
   walks(f, prediction);
   beside_default(f, config, prediction, standard);

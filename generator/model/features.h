@@ -55,7 +55,7 @@
   F(waves)                                                                                         \
   F(blocks)                                                                                        \
   F(idle)        /* share of multiprocessors that are idle in the last wave */                     \
-  F(uneven)      /* share of a head's tiles that lies beyond its rows */                           \
+  F(uneven)      /* share of a head's tiles that lies beyond its queries */                        \
   F(uneven_keys) /* likewise beyond its keys */                                                    \
   F(steps)       /* that a block takes at a time, in the mean; octaves */                          \
   F(longest)     /* octaves above them, of the longest */                                          \
