@@ -21,7 +21,7 @@ static const struct ft_tree_question sm_90_backward_questions[] = {
 #undef TREE
 #undef QUESTION
 
-#define QUESTION            NOTHING
+#define QUESTION                   NOTHING
 #define TREE(asked, scale, leaves) {EACH asked, scale, EACH leaves},
 static const struct ft_tree sm_90_forward[] = {
 #include "generator/model/fit/sm_90.forward.trees"
