@@ -95,7 +95,7 @@ static double sum_of(const struct ft_trees *trees, const struct ft_features *fea
 }
 
 /* The sums of several configs are those of each config alone. The number of configs is drawn, and
- * up to three trees are left out, as the code adds the leaves of two trees at a time. */
+ * up to three trees are left out, as the code adds the leaves of four trees at a time. */
 START_TEST(sums_are_of_all_trees) {
   const struct ft_arch h200 = arch_of("h200");
   seed_cases();

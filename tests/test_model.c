@@ -89,7 +89,8 @@ START_TEST(ordered_adds_wait_for_their_turn) {
 }
 END_TEST
 
-/* 128 queries see keys of four tiles, so a tile waits for four at most, however many there are. */
+/* A tile of 128 queries sees the keys of four tiles. So a key tile waits for four at most, however
+ * many its head has. */
 START_TEST(ordered_adds_wait_for_what_a_window_holds) {
   static const char window[] = "backward bf16 d64 nq8192 window@128,0";
   static const char ordered[] = "backward bf16 d64 nq8192 window@128,0 deterministic";

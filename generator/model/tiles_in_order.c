@@ -4,8 +4,8 @@
  * A multiprocessor that is done with a key tile takes the next one. Where adds to dQ have an order,
  * a key tile adds to a query tile at least a turn after the key tile before it in the same head.
  * A key tile that has caught up with the one before it stays a turn behind it. So one number per
- * head is kept: when its last key tile passed the place where the next one may have to wait. It
- * waits no longer than for the key tiles that see the same queries: where there is a window, these
+ * head is kept: when its last key tile passed the place where the next one may have to wait. A
+ * key tile waits at most a turn for each key tile that sees the same queries. With a window these
  * are few. Times are in steps: configs with the same tiles have the same number of steps. */
 #include "generator/model/tiles_in_order.h"
 

@@ -27,7 +27,7 @@ static void answer(const struct ft_trees *trees, const struct ft_features *featu
   }
 }
 
-/* Adds up what all trees say of the first `count` configs. */
+/* Adds the leaves of all trees to the sums of the first `count` configs. */
 static void sum_plainly(const struct ft_trees *trees, const struct answers *answers, int count,
                         int32_t *sum) {
   static_assert(FT_TREE_DEPTH == 6, "as many answers as are put together here");
@@ -43,8 +43,8 @@ static void sum_plainly(const struct ft_trees *trees, const struct answers *answ
 }
 
 #ifdef __x86_64__
-/* With AVX2: two trees at a time, one in each half of a register. A shuffle looks up the bytes of
- * 16 lanes in a table of 16 bytes, so the leaves of a tree are four tables. */
+/* With AVX2. Two trees are looked up at a time, one in each half of a register. A shuffle looks up
+ * one byte for each of 16 lanes in a table of 16 bytes, so the 64 leaves of a tree are four tables. */
 #define OF_AVX2 __attribute__((target("avx2")))
 
 OF_AVX2 static inline __m256i load_both(const void *a, const void *b) {
@@ -72,21 +72,22 @@ OF_AVX2 static inline __m256i leaves_of_both(const struct ft_tree *a, const stru
   return leaves;
 }
 
-/* In both halves: one scale in the even places of 16 bits, the other in the odd ones. */
+/* Pairs of 16 bits: in the lower half the scales of trees 0 and 2, in the upper one of 1 and 3. */
 OF_AVX2 static inline __m256i scales_of(const struct ft_tree *trees) {
   const int low = (uint16_t)trees[0].scale | (int)((uint32_t)(uint16_t)trees[2].scale << 16);
   const int high = (uint16_t)trees[1].scale | (int)((uint32_t)(uint16_t)trees[3].scale << 16);
   return _mm256_inserti128_si256(_mm256_set1_epi32(low), _mm_set1_epi32(high), 1);
 }
 
-/* Bytes of the lower or upper lanes of each half, as 16 bits. */
+/* The leaves of the first or the last eight lanes of each half, widened to 16 bits. */
 OF_AVX2 static inline __m256i widened(__m256i leaves, bool upper) {
   const __m256i twice =
       upper ? _mm256_unpackhi_epi8(leaves, leaves) : _mm256_unpacklo_epi8(leaves, leaves);
   return _mm256_srai_epi16(twice, 8);
 }
 
-/* Four trees at a time: a product is of the leaves of two trees with their scales. */
+/* Takes four trees at a time. A multiply-add takes the leaves of two trees by their scales and adds
+ * the two products. */
 OF_AVX2 static void sum_by_tables(const struct ft_trees *trees, const struct answers *answers,
                                   int count, int32_t *sum) {
   enum { AT_ONCE = 4 };
