@@ -102,10 +102,11 @@ static struct walk_of_block walk_of(const struct problem *it,
   const float length = (float)(steps.end - steps.begin), others = (float)(it->group - 1);
   if (it->sums == 2) {
     const int64_t begin = (tiles - 1 - tile) * steps.end / tiles;
-    return (struct walk_of_block){(float)(steps.end - begin), (float)begin + others * length, 0, 0,
-                                  0};
+    return (struct walk_of_block){.before = (float)(steps.end - begin),
+                                  .after = (float)begin + others * length};
   }
-  return (struct walk_of_block){others * length + (float)steps.end, -(float)steps.begin, 0, 0, 0};
+  return (struct walk_of_block){.before = others * length + (float)steps.end,
+                                .after = -(float)steps.begin};
 }
 
 static int by_rank(const void *a, const void *b) {

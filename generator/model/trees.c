@@ -44,7 +44,7 @@ static void sum_plainly(const struct ft_trees *trees, const struct answers *answ
 
 #ifdef __x86_64__
 /* With AVX2. Two trees are looked up at a time, one in each half of a register. A shuffle looks up
- * one byte for each of 16 lanes in a table of 16 bytes, so the 64 leaves of a tree are four tables. */
+ * a byte for each of 16 lanes in a table of 16 bytes: the 64 leaves of a tree are four tables. */
 #define OF_AVX2 __attribute__((target("avx2")))
 
 OF_AVX2 static inline __m256i load_both(const void *a, const void *b) {
