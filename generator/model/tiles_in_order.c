@@ -115,21 +115,33 @@ static int by_rank(const void *a, const void *b) {
   return x < y ? -1 : 1;
 }
 
+/* Key tiles that see the same queries: those of the last queries, which see the most keys of a
+ * causal head, or those in the middle, which see the most where a window reaches to later keys. */
+static int32_t most_that_see(const struct problem *it, const struct ft_visibility *visibility) {
+  const int64_t rows = visibility->nq < it->block_m ? visibility->nq : it->block_m;
+  const int64_t begins[] = {visibility->nq - rows, (visibility->nq - rows) / 2};
+  int64_t most = 0;
+  for (int n = 0; n < FT_COUNT(begins); n++) {
+    const struct ft_interval queries = {begins[n], begins[n] + rows};
+    const struct ft_steps seen = ft_steps_of_queries(visibility, queries, (int)it->block_n);
+    if (seen.end - seen.begin > most) most = seen.end - seen.begin;
+  }
+  return (int32_t)most;
+}
+
 /* false: they are too many. */
 static bool list_walks(const struct problem *it, struct list *list) {
   list->count = 0;
   for (int64_t sequence = 0; sequence < it->sequences; sequence++) {
     const struct ft_visibility visibility = visibility_of(it, sequence);
-    const struct ft_interval last = {visibility.nq > it->block_m ? visibility.nq - it->block_m : 0,
-                                     visibility.nq};
-    const struct ft_steps seen = ft_steps_of_queries(&visibility, last, (int)it->block_n);
+    const int32_t see_them = most_that_see(it, &visibility);
     const int64_t tiles = ft_schedule_tiles(visibility.nk, 0, (int)it->block_n);
     if (tiles > BLOCKS_MOST - list->count) return false;
     for (int64_t tile = 0; tile < tiles; tile++) {
       struct walk_of_block *const walk = &list->walks[list->count++];
       *walk = walk_of(it, &visibility, tile, tiles);
       walk->sequence = (int32_t)sequence;
-      walk->see_them = (int32_t)(seen.end - seen.begin);
+      walk->see_them = see_them;
       walk->rank = it->sums > 0 ? (int32_t)(tiles - tile) : (int32_t)(walk->before + walk->after);
     }
   }
