@@ -431,6 +431,18 @@ START_TEST(the_workspace_suffices_for_shares) {
 }
 END_TEST
 
+/* Parts by which the model reckons with such a run. */
+static int64_t reckoned(const fatune_arguments *run, bool by_wgmma) {
+  struct ft_request asked = request;
+  struct ft_walks walks = {0};
+  asked.batch = run->batch, asked.heads_q = run->heads_q, asked.heads_kv = run->heads_kv;
+  asked.seqlen_q = run->seqlen_q, asked.seqlen_k = run->seqlen_k;
+  if (!by_wgmma) walks = ft_mma_forward_walks_of(&asked, &config, &arch);
+  if (by_wgmma) ft_wgmma_forward_walks(&walks, &asked, &config, &budget);
+  ft_walks_of_request(&walks, &asked, ft_pack_of(&config, &asked));
+  return ft_key_parts_of(&walks, &arch).most;
+}
+
 /* A launch chooses the number of parts. */
 START_TEST(the_workspace_suffices_for_smaller_runs) {
   static const char *const texts[] = {
@@ -449,6 +461,7 @@ START_TEST(the_workspace_suffices_for_smaller_runs) {
   for (int n = 0; n < 1000; n++) {
     const fatune_arguments run = random_run(), other = random_run();
     const int most = prepare_within(&run, &other, params);
+    ck_assert_int_eq(most, reckoned(&run, _i == 2));
     ck_assert_int_eq(launch.kernels[launch.family->main + 1].grid > 0, most > 1);
     divided += most > 1;
     prepare_without_workspace(&run, params);
@@ -456,8 +469,7 @@ START_TEST(the_workspace_suffices_for_smaller_runs) {
   ck_assert_int_gt(divided, 50);
   good = random_run();
   BAD(workspace, at(0xb0000080), "arguments.workspace is 0xb0000080", "multiple of 256");
-  good.batch = good.heads_kv = good.heads_q = 1;
-  good.seqlen_q = 1;
+  good.seqlen_q = good.batch = good.heads_kv = good.heads_q = 1;
   good.seqlen_k = 20000;
   const size_t bytes = workspace_of(&good);
   ck_assert_uint_gt(bytes, 0);

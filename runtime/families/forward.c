@@ -240,6 +240,7 @@ int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_p
     return ft_fail(FT_E_ARGUMENT, "arguments.workspace is %p; allowed: a multiple of 256, or NULL",
                    arguments->workspace);
   walks->tiles = tiles;
+  walks->alike = (int64_t)params->schedule.q_tiles * params->sequence.group;
   walks->rows = parts->rows;
   walks->steps = run->ragged
                      ? steps_of_table(params, run, walks)
