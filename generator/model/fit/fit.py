@@ -8,7 +8,7 @@ beside them, which a build has inside.
 What is fitted, a pass at a time and its families together, is the logarithm of time measured over time predicted by hand, as a sum
 of boosted trees of features. Times compare within a section of the file and a request alone, so of each such group only what its
 trials differ by counts. They count in cycles: finals run on a hotter GPU than screenings, with a clock up to a fifth lower. CatBoost
-makes the trees: python3 -m pip install catboost==1.2.10.
+makes the trees: python3 -m pip install catboost==1.2.10. It does so once for each of two random seeds, and the mean of both counts.
 
 A fit is judged by requests held out, and by kinds of requests held out: those whose words differ in lengths, batch and heads alone.
 Parts of either are left out in turn, the trees come from the rest alone, and what was left out is ranked. What is taken before
@@ -45,8 +45,7 @@ TILE = ("block_m", "block_n", "warps", "split_keys", "dq_mode")  # knobs by whic
 FOLDS = 5
 NOT_OF = {"backward": "default_"}  # features that a pass is not asked about: by these, less that is faster was found where held out
 DRAWS = 400  # of noise, for the ceiling
-SEEDS = {"forward": 0, "backward": 1}  # of the trees that ship
-SLOWER, AGAIN = 1.03, {"forward": 5, "backward": 0}  # of a default's time; so many times trees are made again where they put such a config before it
+SEEDS = (0, 1)  # trees are made once by each; the mean of several fits errs less than one
 
 
 def kind_of(request):
@@ -81,13 +80,9 @@ def shortest(trials):
 
 
 def ranks(values):
-    values = np.asarray(values)
-    order = np.argsort(values, kind="stable")
-    out = np.empty(len(values))
-    out[order] = np.arange(len(values))
-    for value in np.unique(values):
-        out[values == value] = out[values == value].mean()
-    return out
+    """Those that are equal have their mean rank."""
+    _, which, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count + 1) / 2)[which]
 
 
 def correlation(a, b):
@@ -108,31 +103,33 @@ def table(trials, names):
     return x
 
 
-def weights_of(trials, group, heavier):
+def weights_of(trials, group):
     us, least = np.array([t.us for t in trials]), np.full(group.max() + 1, np.inf)
     np.minimum.at(least, group, us)
     weight = np.bincount(group)[group] ** -SWEEP / (1 + ((us / least[group] - 1) / NEAR) ** 2)
-    weight *= np.array([heavier.get(t.group, 1.0) for t in trials])
     return weight / weight.mean()
 
 
 class Trees:
     """Boosted trees, each of which asks the same questions of all trials. QueryRMSE is the loss of what the trials of a group differ by."""
 
-    def __init__(self, trials, seed=0, heavier=None, threads=-1):
-        """heavier: {group: how many times its trials count}; threads: -1 for one a core"""
+    def __init__(self, trials, threads=-1):
+        """threads: -1 for one a core"""
         self.names = sorted({name for trial in trials for name in trial.features})
         trials = sorted(trials, key=lambda t: t.group)
         number = {}
         group = np.array([number.setdefault(t.group, len(number)) for t in trials])
         pool = catboost.Pool(table(trials, self.names), label=[np.log(t.us / t.by_hand) for t in trials],
-                             weight=weights_of(trials, group, heavier or {}), group_id=group)
-        model = catboost.CatBoost({
-            "loss_function": "QueryRMSE", "iterations": ROUNDS, "learning_rate": RATE, "depth": DEPTH, "l2_leaf_reg": HELD, "border_count": PLACES,
-            "rsm": COLUMNS, "bootstrap_type": "Bernoulli", "subsample": GROUPS, "sampling_unit": "Group", "leaf_estimation_method": "Newton",
-            "boosting_type": "Plain", "random_seed": seed, "thread_count": threads, "verbose": 0, "allow_writing_files": False})
-        model.fit(pool)
-        self.list = self.read(model)  # (questions as (column, above), scale, leaves)
+                             weight=weights_of(trials, group), group_id=group)
+        self.list = []  # (questions as (column, above), scale, leaves)
+        for seed in SEEDS:
+            model = catboost.CatBoost({
+                "loss_function": "QueryRMSE", "iterations": ROUNDS, "learning_rate": RATE, "depth": DEPTH, "l2_leaf_reg": HELD,
+                "border_count": PLACES, "rsm": COLUMNS, "bootstrap_type": "Bernoulli", "subsample": GROUPS, "sampling_unit": "Group",
+                "leaf_estimation_method": "Newton", "boosting_type": "Plain", "random_seed": seed, "thread_count": threads, "verbose": 0,
+                "allow_writing_files": False})
+            model.fit(pool)
+            self.list += self.read(model)
 
     @staticmethod
     def read(model):
@@ -149,7 +146,7 @@ class Trees:
             leaves = np.zeros(1 << DEPTH)
             for leaf in range(1 << DEPTH):
                 answers = [leaf >> (DEPTH - 1 - n) & 1 for n in range(len(asked))]
-                leaves[leaf] = tree["leaf_values"][sum(answer << n for n, answer in enumerate(answers))]
+                leaves[leaf] = tree["leaf_values"][sum(answer << n for n, answer in enumerate(answers))] / len(SEEDS)
             scale = max(1, int(np.ceil(np.abs(leaves).max() * UNIT / STEPS)))
             trees.append((asked + asked[-1:] * fewer, scale, np.round(leaves * UNIT / scale).astype(np.int64)))
         return trees
@@ -213,10 +210,9 @@ def order_kept(trials, predicted):
     """Pairs of a group in the order measured less those in the other, of all such pairs. tests/test_fit.c computes the same."""
     kept, count = 0, 0
     for members in groups_of(trials).values():
-        for n, a in enumerate(members):
-            for b in members[:n]:
-                kept += np.sign((a.us - b.us) * (predicted[a] - predicted[b]))
-                count += 1
+        us, said = (np.array([f(t) for t in members]) for f in (lambda t: t.us, lambda t: predicted[t]))
+        kept += np.sign(np.subtract.outer(us, us) * np.subtract.outer(said, said)).sum() / 2
+        count += len(members) * (len(members) - 1) // 2
     return kept / count if count else 0.0
 
 
@@ -286,26 +282,6 @@ def choice_figures(trials, predicted, seed=5):
     return out
 
 
-def misled(trials, predicted):
-    """Groups in which a config that was measured to be slower than the default is put before it."""
-    def is_before(t, usual):
-        return predicted[t] * 1.01 < predicted[usual] and t.us > SLOWER * usual.us
-    return [members[0].group for members in choosable(trials) if any(is_before(t, usual_of(members)) for t in members)]
-
-
-def trees_of_all(trials, name):
-    """What ships. With AGAIN, groups that the trees get wrong count more the next time. Folds do not see what that costs: trees made
-    once chose better for requests that were drawn afterwards (bench/ledger.md)."""
-    heavier, trees = collections.defaultdict(lambda: 1.0), Trees(trials, seed=SEEDS[name])
-    for _ in range(AGAIN[name]):
-        wrong = misled(trials, dict(zip(trials, trees.predict(trials))))
-        print(f"    measured to be slower than the default, and put before it, in {len(wrong)} groups")
-        for group in wrong:
-            heavier[group] *= 3
-        trees = Trees(trials, seed=SEEDS[name], heavier=heavier)
-    return trees
-
-
 def geomean(values):
     return float(np.exp(np.mean(np.log(values)))) if len(values) else 1.0
 
@@ -337,7 +313,7 @@ def fit_pass(name, target, read, noise, verbose):
     trials = [t for t in best if t.group in several]
     by_hand = {t: t.by_hand for t in trials}
     unseen, of_kinds = (held_out(trials, of) for of in (lambda t: t.request, lambda t: t.kind))
-    trees = trees_of_all(trials, name)
+    trees = Trees(trials)
     fitted = dict(zip(read, trees.predict(read)))
     rows = []
     for family in sorted({t.family for t in read}):
