@@ -36,6 +36,7 @@ COLUMNS, GROUPS = 0.4, 0.7  # share of the features and of the groups that a tre
 NEAR = 0.2  # a trial that is slower than the best of its group by this share counts half, as those near the best are to be told apart
 SWEEP = 0.3  # a sweep of one request is not worth as much as all others: trials of a group count by their number to minus that
 UNIT, STEPS = 1 << 22, 127  # FT_TREE_UNIT; a leaf counts in so many steps up to the largest of its tree
+LEAST_SCALE = 380  # of UNIT: finer steps of trees with small leaves only make builds larger; without them a sum errs by 0.002
 MOST = 1.2  # of the factor's logarithm, as in ranker.c
 LEAST_CONFIGS = 12  # of a group, for its ranking to say anything: fewer were near equals, one knob apart
 LEAST_CHOICE = 6  # of a group with the default among them, for a choice
@@ -147,7 +148,7 @@ class Trees:
             for leaf in range(1 << DEPTH):
                 answers = [leaf >> (DEPTH - 1 - n) & 1 for n in range(len(asked))]
                 leaves[leaf] = tree["leaf_values"][sum(answer << n for n, answer in enumerate(answers))] / len(SEEDS)
-            scale = max(1, int(np.ceil(np.abs(leaves).max() * UNIT / STEPS)))
+            scale = max(LEAST_SCALE, int(np.ceil(np.abs(leaves).max() * UNIT / STEPS)))
             trees.append((asked + asked[-1:] * fewer, scale, np.round(leaves * UNIT / scale).astype(np.int64)))
         return trees
 
