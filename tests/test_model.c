@@ -97,7 +97,7 @@ START_TEST(ordered_adds_wait_for_what_a_window_holds) {
   const double free = steps_in_order(window, 128, 64);
   ck_assert_double_gt(steps_in_order(ordered, 128, 64), free);
   ck_assert_double_le(steps_in_order(ordered, 128, 64), free + 4 * 1.1 + 1e-6);
-  /* Where it reaches 256 keys on, those of eight; the last queries see four. */
+  /* With 256 later keys in the window, queries in the middle see eight key tiles, the last four. */
   const double free_of_wider = steps_in_order("backward bf16 d64 nq8192 window@128,256", 128, 64);
   static const char wider[] = "backward bf16 d64 nq8192 window@128,256 deterministic";
   ck_assert_double_gt(steps_in_order(wider, 128, 64), free_of_wider + 4 * 1.1 + 1e-6);

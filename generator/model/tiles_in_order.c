@@ -115,8 +115,8 @@ static int by_rank(const void *a, const void *b) {
   return x < y ? -1 : 1;
 }
 
-/* Key tiles that see the same queries: those of the last queries, which see the most keys of a
- * causal head, or those in the middle, which see the most where a window reaches to later keys. */
+/* How many key tiles see the same queries, at most. In a causal head the last queries see the most
+ * keys. Where a window reaches to later keys, queries in the middle of the head do. */
 static int32_t most_that_see(const struct problem *it, const struct ft_visibility *visibility) {
   const int64_t rows = visibility->nq < it->block_m ? visibility->nq : it->block_m;
   const int64_t begins[] = {visibility->nq - rows, (visibility->nq - rows) / 2};

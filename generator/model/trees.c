@@ -43,8 +43,9 @@ static void sum_plainly(const struct ft_trees *trees, const struct answers *answ
 }
 
 #ifdef __x86_64__
-/* With AVX2. Two trees are looked up at a time, one in each half of a register. A shuffle looks up
- * a byte for each of 16 lanes in a table of 16 bytes: the 64 leaves of a tree are four tables. */
+/* With AVX2. Leaves of two trees are looked up at a time, one tree in each half of a register. A
+ * shuffle looks up one of 16 bytes for each of 16 lanes. So the 64 leaves of a tree are four tables
+ * of 16 bytes. */
 #define OF_AVX2 __attribute__((target("avx2")))
 
 OF_AVX2 static inline __m256i load_both(const void *a, const void *b) {
@@ -72,7 +73,8 @@ OF_AVX2 static inline __m256i leaves_of_both(const struct ft_tree *a, const stru
   return leaves;
 }
 
-/* Pairs of 16 bits: in the lower half the scales of trees 0 and 2, in the upper one of 1 and 3. */
+/* The scales of four trees. Each 32 bits of the lower half hold those of trees 0 and 2, of the
+ * upper half those of trees 1 and 3. */
 OF_AVX2 static inline __m256i scales_of(const struct ft_tree *trees) {
   const int low = (uint16_t)trees[0].scale | (int)((uint32_t)(uint16_t)trees[2].scale << 16);
   const int high = (uint16_t)trees[1].scale | (int)((uint32_t)(uint16_t)trees[3].scale << 16);
@@ -86,8 +88,8 @@ OF_AVX2 static inline __m256i widened(__m256i leaves, bool upper) {
   return _mm256_srai_epi16(twice, 8);
 }
 
-/* Takes four trees at a time. A multiply-add takes the leaves of two trees by their scales and adds
- * the two products. */
+/* Adds four trees at a time. A multiply-add multiplies the leaves of two trees by their scales and
+ * adds the two products. */
 OF_AVX2 static void sum_by_tables(const struct ft_trees *trees, const struct answers *answers,
                                   int count, int32_t *sum) {
   enum { AT_ONCE = 4 };
