@@ -52,11 +52,23 @@ START_TEST(a_choice_held_out_is_better_than_defaults) {
 }
 END_TEST
 
+/* Each pass's trees, then those of each family that has trees of its own. NULL beyond the last. */
+static const struct ft_trees *trees_at(int index, const struct ft_arch *arch) {
+  const struct ft_family *family;
+  if (index <= FT_BACKWARD) return ft_fit_trees_of_pass((enum ft_pass)index, arch);
+  int left = index - FT_BACKWARD - 1;
+  for (int n = 0; (family = ft_family_at(n)) != NULL; n++) {
+    const struct ft_trees *const trees = ft_fit_trees_of_family(family, arch);
+    if (trees && left-- == 0) return trees;
+  }
+  return NULL;
+}
+
 START_TEST(trees_are_whole) {
   const struct ft_arch h200 = arch_of("h200");
-  for (int pass = FT_FORWARD; pass <= FT_BACKWARD; pass++) {
-    const struct ft_trees *const trees = ft_fit_trees((enum ft_pass)pass, &h200);
-    ck_assert_ptr_nonnull(trees);
+  const struct ft_trees *trees;
+  int files = 0;
+  for (; (trees = trees_at(files, &h200)) != NULL; files++) {
     ck_assert_int_gt(trees->count, 100);
     for (int n = 0; n < trees->question_count; n++) {
       ck_assert_int_ge(trees->questions[n].feature, 0);
@@ -64,8 +76,9 @@ START_TEST(trees_are_whole) {
     }
     for (int n = 0; n < trees->count; n++)
       for (int i = 0; i < FT_TREE_DEPTH; i++)
-        ck_assert_int_lt(trees->list[n].asked[i], trees->question_count);
+        ck_assert_int_lt(trees->asked[n][i], trees->question_count);
   }
+  ck_assert_int_eq(files, 5); /* two passes, three families */
 }
 END_TEST
 
@@ -86,10 +99,10 @@ static double sum_of(const struct ft_trees *trees, const struct ft_features *fea
   for (int n = 0; n < trees->count; n++) {
     int leaf = 0;
     for (int i = 0; i < FT_TREE_DEPTH; i++) {
-      const struct ft_tree_question *const question = &trees->questions[trees->list[n].asked[i]];
+      const struct ft_tree_question *const question = &trees->questions[trees->asked[n][i]];
       leaf = 2 * leaf + (features->of[question->feature] > question->above);
     }
-    sum += trees->list[n].scale * trees->list[n].leaves[leaf];
+    sum += trees->scales[n] * trees->leaves[n][leaf];
   }
   return (double)sum / FT_TREE_UNIT;
 }
@@ -98,10 +111,11 @@ static double sum_of(const struct ft_trees *trees, const struct ft_features *fea
  * up to three trees are left out, as the code adds the leaves of four trees at a time. */
 START_TEST(sums_are_of_all_trees) {
   const struct ft_arch h200 = arch_of("h200");
+  const struct ft_trees *whole;
   seed_cases();
-  for (int pass = FT_FORWARD; pass <= FT_BACKWARD; pass++) {
+  for (int index = 0; (whole = trees_at(index, &h200)) != NULL; index++) {
     for (int left_out = 0; left_out < 4; left_out++) {
-      struct ft_trees trees = *ft_fit_trees((enum ft_pass)pass, &h200);
+      struct ft_trees trees = *whole;
       struct ft_features features[FT_TREE_LANES];
       double sums[FT_TREE_LANES], plain[FT_TREE_LANES];
       const int count = random_int(1, FT_TREE_LANES);
@@ -115,6 +129,50 @@ START_TEST(sums_are_of_all_trees) {
                       "%d of %d, seed %llu: %g, plainly %g, not %g", n, count,
                       (unsigned long long)cases_seed, sums[n], plain[n], alone);
       }
+    }
+  }
+}
+END_TEST
+
+/* Legal configs of families in turn, as many as have room; returns how many. */
+static int draw_ranked(const struct ft_ranker *ranker, const struct ft_request *request,
+                       const struct ft_arch *arch, struct ft_ranked *list, int room) {
+  int count = 0;
+  for (int n = 0; count < room && n < 4 * room; n++) {
+    struct ft_config config;
+    if (!random_legal_config(request, arch, random_family(), &config)) continue;
+    list[count++] = (struct ft_ranked){config, ft_ranker_by_hand(ranker, &config)};
+  }
+  return count;
+}
+
+/* Configs of several families, whatever their order: each time by hand is corrected by the
+ * trees of the pass and by those of its own family. */
+START_TEST(times_are_by_trees_of_pass_and_family) {
+  static const char *const requests[] = {"backward bf16 d256 hq8 nq2048 causal",
+                                         "backward bf16 d128 hq8 nq1024",
+                                         "forward bf16 d128 hq8 nq2048"};
+  enum { ROOM = 3 * FT_TREE_LANES };
+  const struct ft_arch h200 = arch_of("h200");
+  seed_cases();
+  for (size_t r = 0; r < sizeof requests / sizeof *requests; r++) {
+    const struct ft_request request = known_request(requests[r]);
+    struct ft_ranker ranker;
+    struct ft_ranked list[ROOM];
+    double us[ROOM];
+    ck_assert_int_eq(ft_ranker_open(&ranker, &request, &h200, NULL), FT_OK);
+    const int count = draw_ranked(&ranker, &request, &h200, list, ROOM);
+    ck_assert_int_gt(count, FT_TREE_LANES);
+    ft_ranker_us_of(&ranker, list, count, us);
+    for (int n = 0; n < count; n++) {
+      const struct ft_features features = ft_ranker_features(&ranker, &list[n]);
+      const struct ft_family *const family = list[n].config.family;
+      const struct ft_trees *const own = ft_fit_trees_of_family(family, &h200);
+      double sum = sum_of(ft_fit_trees_of_pass(request.pass, &h200), &features);
+      if (own) sum += sum_of(own, &features);
+      const double wanted = list[n].by_hand.us * exp(fmax(-1.2, fmin(1.2, sum)));
+      ck_assert_msg(fabs(us[n] - wanted) < 1e-9 * wanted, "%s, %s, seed %llu: %g us, not %g",
+                    requests[r], family->name, (unsigned long long)cases_seed, us[n], wanted);
     }
   }
 }
@@ -204,7 +262,7 @@ static void predict_group(const struct recorded *recorded, int begin, int end,
   }
 }
 
-/* The order that the fit keeps, over the 150,000 trials that it is made of, is what fit.py
+/* The order that the fit keeps, over the trials that it is made of, is what fit.py
  * recorded. If this fails, a model, its features, the defaults or the trials are no longer those
  * that the trees were fitted by: fit.py makes these anew. */
 START_TEST(figures_are_of_this_model) {
@@ -245,6 +303,7 @@ Suite *make_fit_suite(void) {
   tcase_add_test(tests, a_choice_held_out_is_better_than_defaults);
   tcase_add_test(tests, trees_are_whole);
   tcase_add_test(tests, sums_are_of_all_trees);
+  tcase_add_test(tests, times_are_by_trees_of_pass_and_family);
   tcase_add_test(tests, what_was_not_measured_stays_by_hand);
   tcase_add_test(tests, figures_are_of_this_model);
   suite_add_tcase(suite, tests);

@@ -5,36 +5,21 @@
 #include <assert.h>
 #include <string.h>
 
-/* A file of trees is read twice, for what they ask and for the trees. */
-#define EACH(...)                                                                                  \
-  { __VA_ARGS__ }
-#define NOTHING(...)
-
-#define TREE                  NOTHING
-#define QUESTION(name, above) {above, FT_FEATURE_##name},
-static const struct ft_tree_question sm_90_forward_questions[] = {
-#include "generator/model/fit/sm_90.forward.trees"
-};
-static const struct ft_tree_question sm_90_backward_questions[] = {
-#include "generator/model/fit/sm_90.backward.trees"
-};
-#undef TREE
-#undef QUESTION
-
-#define QUESTION                   NOTHING
-#define TREE(asked, scale, leaves) {EACH asked, scale, EACH leaves},
-static const struct ft_tree sm_90_forward[] = {
-#include "generator/model/fit/sm_90.forward.trees"
-};
-static const struct ft_tree sm_90_backward[] = {
-#include "generator/model/fit/sm_90.backward.trees"
-};
-#undef TREE
-#undef QUESTION
-
-static_assert(FT_COUNT(sm_90_forward_questions) <= FT_TREE_QUESTIONS_MOST &&
-                  FT_COUNT(sm_90_backward_questions) <= FT_TREE_QUESTIONS_MOST,
-              "answers have room");
+#define TREES_OF   sm_90_forward
+#define TREES_FILE "generator/model/fit/sm_90.forward.trees"
+#include "generator/model/trees_of_file.h"
+#define TREES_OF   sm_90_backward
+#define TREES_FILE "generator/model/fit/sm_90.backward.trees"
+#include "generator/model/trees_of_file.h"
+#define TREES_OF   sm_90_mma_backward
+#define TREES_FILE "generator/model/fit/sm_90.mma_backward.trees"
+#include "generator/model/trees_of_file.h"
+#define TREES_OF   sm_90_wgmma_backward
+#define TREES_FILE "generator/model/fit/sm_90.wgmma_backward.trees"
+#include "generator/model/trees_of_file.h"
+#define TREES_OF   sm_90_wgmma_backward_roles
+#define TREES_FILE "generator/model/fit/sm_90.wgmma_backward_roles.trees"
+#include "generator/model/trees_of_file.h"
 
 static const struct ft_fit fits[] = {
 #define FAMILY(name) .family = &ft_##name##_family
@@ -53,13 +38,26 @@ static const struct {
 };
 
 #define TREES(of)                                                                                  \
-  { of##_questions, of, FT_COUNT(of##_questions), FT_COUNT(of) }
+  {                                                                                                \
+    of##_questions, of##_asked, of##_scales, of##_leaves, FT_COUNT(of##_questions),                \
+        FT_COUNT(of##_scales)                                                                      \
+  }
 static const struct {
   enum ft_pass pass;
   const char *target;
   struct ft_trees trees;
-} trees[] = {{FT_FORWARD, "sm_90", TREES(sm_90_forward)},
-             {FT_BACKWARD, "sm_90", TREES(sm_90_backward)}};
+} of_passes[] = {{FT_FORWARD, "sm_90", TREES(sm_90_forward)},
+                 {FT_BACKWARD, "sm_90", TREES(sm_90_backward)}};
+
+static const struct {
+  const struct ft_family *family;
+  const char *target;
+  struct ft_trees trees;
+} of_families[] = {
+    {&ft_mma_backward_family, "sm_90", TREES(sm_90_mma_backward)},
+    {&ft_wgmma_backward_family, "sm_90", TREES(sm_90_wgmma_backward)},
+    {&ft_wgmma_backward_roles_family, "sm_90", TREES(sm_90_wgmma_backward_roles)},
+};
 
 static bool is_of(const char *target, const struct ft_arch *arch) {
   char own[16];
@@ -93,8 +91,16 @@ const char *ft_fit_start(const struct ft_family *family, const struct ft_arch *a
   return NULL;
 }
 
-const struct ft_trees *ft_fit_trees(enum ft_pass pass, const struct ft_arch *arch) {
-  for (int n = 0; n < FT_COUNT(trees); n++)
-    if (trees[n].pass == pass && is_of(trees[n].target, arch)) return &trees[n].trees;
+const struct ft_trees *ft_fit_trees_of_pass(enum ft_pass pass, const struct ft_arch *arch) {
+  for (int n = 0; n < FT_COUNT(of_passes); n++)
+    if (of_passes[n].pass == pass && is_of(of_passes[n].target, arch)) return &of_passes[n].trees;
+  return NULL;
+}
+
+const struct ft_trees *ft_fit_trees_of_family(const struct ft_family *family,
+                                              const struct ft_arch *arch) {
+  for (int n = 0; n < FT_COUNT(of_families); n++)
+    if (of_families[n].family == family && is_of(of_families[n].target, arch))
+      return &of_families[n].trees;
   return NULL;
 }

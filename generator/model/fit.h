@@ -39,7 +39,10 @@ const struct ft_fit_choice *ft_fit_choice_of(enum ft_pass pass, const struct ft_
  * worth asking for others, too. *place is 0 before the first. NULL beyond the last. */
 const char *ft_fit_start(const struct ft_family *family, const struct ft_arch *arch, int *place);
 
-/* Their sum is the logarithm of what a prediction by hand is multiplied by. NULL: likewise. */
-const struct ft_trees *ft_fit_trees(enum ft_pass pass, const struct ft_arch *arch);
+/* The logarithm of what a prediction by hand is multiplied by is the sum of the trees of its pass
+ * and of those of its family. NULL: there are none. */
+const struct ft_trees *ft_fit_trees_of_pass(enum ft_pass pass, const struct ft_arch *arch);
+const struct ft_trees *ft_fit_trees_of_family(const struct ft_family *family,
+                                              const struct ft_arch *arch);
 
 #endif

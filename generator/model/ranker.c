@@ -23,7 +23,7 @@ int ft_ranker_open(struct ft_ranker *ranker, const struct ft_request *request,
   FT_TRY(ft_default_config(request, arch, &ranker->standard.config));
   ranker->standard.prediction = ft_ranker_by_hand(ranker, &ranker->standard.config);
   ranker->features = ft_request_features(&ranker->alike);
-  ranker->trees = ft_fit_trees(request->pass, arch);
+  ranker->trees = ft_fit_trees_of_pass(request->pass, arch);
   return FT_OK;
 }
 
@@ -41,22 +41,47 @@ struct ft_features ft_ranker_features(const struct ft_ranker *ranker,
   return features;
 }
 
-/* The factors by which the fit corrects predictions by hand, of up to FT_TREE_LANES configs. */
-static void factors_of_lot(const struct ft_ranker *ranker, const struct ft_ranked *lot, int count,
-                           double *factors) {
+/* Configs of one family, at most FT_TREE_LANES, and their places in a list. */
+struct lot {
+  int at[FT_TREE_LANES];
+  int count;
+};
+
+static void add_sums(const struct ft_trees *trees, const struct ft_features *features, int count,
+                     double *sums) {
+  double more[FT_TREE_LANES];
+  if (!trees) return;
+  ft_trees_sums(trees, features, count, more);
+  for (int n = 0; n < count; n++) sums[n] += more[n];
+}
+
+/* The factors by which the fit corrects predictions by hand. */
+static void factors_of_lot(const struct ft_ranker *ranker, const struct ft_ranked *list,
+                           const struct lot *lot, double *factors) {
   static const double MOST = 1.2; /* of the logarithm: beyond it the data says nothing */
-  struct ft_features features[FT_TREE_LANES];
+  const struct ft_family *const family = list[lot->at[0]].config.family;
+  struct ft_features features[FT_TREE_LANES] = {{{0}}};
   double sums[FT_TREE_LANES] = {0};
-  for (int n = 0; n < count; n++) features[n] = ft_ranker_features(ranker, &lot[n]);
-  if (ranker->trees) ft_trees_sums(ranker->trees, features, count, sums);
-  for (int n = 0; n < count; n++) factors[n] = exp(fmin(MOST, fmax(-MOST, sums[n])));
+  for (int n = 0; n < lot->count; n++) features[n] = ft_ranker_features(ranker, &list[lot->at[n]]);
+  add_sums(ranker->trees, features, lot->count, sums);
+  add_sums(ft_fit_trees_of_family(family, ranker->of.arch), features, lot->count, sums);
+  for (int n = 0; n < lot->count; n++) factors[lot->at[n]] = exp(fmin(MOST, fmax(-MOST, sums[n])));
 }
 
 static void factors_of(const struct ft_ranker *ranker, const struct ft_ranked *list, int count,
                        double *factors) {
-  for (int n = 0; n < count; n += FT_TREE_LANES)
-    factors_of_lot(ranker, list + n, count - n < FT_TREE_LANES ? count - n : FT_TREE_LANES,
-                   factors + n);
+  const struct ft_family *family;
+  for (int f = 0; (family = ft_family_at(f)) != NULL; f++) {
+    struct lot lot = {.count = 0};
+    for (int n = 0; n < count; n++) {
+      if (list[n].config.family != family) continue;
+      lot.at[lot.count++] = n;
+      if (lot.count < FT_TREE_LANES) continue;
+      factors_of_lot(ranker, list, &lot, factors);
+      lot.count = 0;
+    }
+    if (lot.count > 0) factors_of_lot(ranker, list, &lot, factors);
+  }
 }
 
 static double factor_of(const struct ft_ranker *ranker, const struct ft_config *config,

@@ -11,7 +11,7 @@ struct ft_ranker {
   struct ft_request alike;
   struct ft_standard standard;
   struct ft_features features;  /* those of the request */
-  const struct ft_trees *trees; /* NULL: nothing was recorded, all is by hand */
+  const struct ft_trees *trees; /* of the pass; NULL: nothing was recorded, all is by hand */
 };
 
 /* FT_E_UNSUPPORTED where the request has no config. score may be NULL. */
@@ -35,7 +35,7 @@ struct ft_features ft_ranker_features(const struct ft_ranker *ranker,
 double ft_ranker_us(const struct ft_ranker *ranker, const struct ft_config *config,
                     const struct ft_prediction *by_hand);
 
-/* The same of many configs. FT_TREE_LANES of them take hardly longer than one. */
+/* The same of many configs. FT_TREE_LANES of a family take hardly longer than one. */
 void ft_ranker_us_of(const struct ft_ranker *ranker, const struct ft_ranked *list, int count,
                      double *us);
 

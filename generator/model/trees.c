@@ -27,18 +27,19 @@ static void answer(const struct ft_trees *trees, const struct ft_features *featu
   }
 }
 
-/* Adds the leaves of all trees to the sums of the first `count` configs. */
-static void sum_plainly(const struct ft_trees *trees, const struct answers *answers, int count,
-                        int32_t *sum) {
+/* Adds the leaves of the trees from number `first` on to the sums of the first `count` configs. */
+static void sum_plainly(const struct ft_trees *trees, int first, const struct answers *answers,
+                        int count, int32_t *sum) {
   static_assert(FT_TREE_DEPTH == 6, "as many answers as are put together here");
-  for (const struct ft_tree *tree = trees->list; tree < trees->list + trees->count; tree++) {
+  for (int tree = first; tree < trees->count; tree++) {
     const uint8_t *of[FT_TREE_DEPTH];
     uint8_t leaf[FT_TREE_LANES];
-    for (int n = 0; n < FT_TREE_DEPTH; n++) of[n] = answers->of[tree->asked[n]];
+    for (int n = 0; n < FT_TREE_DEPTH; n++) of[n] = answers->of[trees->asked[tree][n]];
     for (int lane = 0; lane < FT_TREE_LANES; lane++)
       leaf[lane] = (uint8_t)(32 * of[0][lane] + 16 * of[1][lane] + 8 * of[2][lane] +
                              4 * of[3][lane] + 2 * of[4][lane] + of[5][lane]);
-    for (int lane = 0; lane < count; lane++) sum[lane] += tree->scale * tree->leaves[leaf[lane]];
+    for (int lane = 0; lane < count; lane++)
+      sum[lane] += trees->scales[tree] * trees->leaves[tree][leaf[lane]];
   }
 }
 
@@ -53,21 +54,22 @@ OF_AVX2 static inline __m256i load_both(const void *a, const void *b) {
   return _mm256_inserti128_si256(low, _mm_loadu_si128((const __m128i *)b), 1);
 }
 
-OF_AVX2 static inline __m256i leaves_of_both(const struct ft_tree *a, const struct ft_tree *b,
+OF_AVX2 static inline __m256i leaves_of_both(const struct ft_trees *trees, int a, int b,
                                              const struct answers *answers) {
   enum { TABLE = 16, NO_PLACE = 0x80 }; /* a place with this bit gives 0 */
   static_assert((int)FT_TREE_LANES == TABLE && 1 << FT_TREE_DEPTH == 4 * TABLE, "four tables");
   __m256i number = _mm256_setzero_si256(), leaves = _mm256_setzero_si256();
 #pragma GCC unroll 8
   for (int n = 0; n < FT_TREE_DEPTH; n++) {
-    const __m256i answer = load_both(answers->of[a->asked[n]], answers->of[b->asked[n]]);
+    const __m256i answer =
+        load_both(answers->of[trees->asked[a][n]], answers->of[trees->asked[b][n]]);
     number = _mm256_add_epi8(_mm256_add_epi8(number, number), answer);
   }
 #pragma GCC unroll 4
   for (int n = 0; n < 4; n++) {
     const __m256i here = _mm256_xor_si256(number, _mm256_set1_epi8((char)(n * TABLE)));
     const __m256i place = _mm256_add_epi8(here, _mm256_set1_epi8((char)(NO_PLACE - TABLE)));
-    const __m256i tables = load_both(a->leaves + n * TABLE, b->leaves + n * TABLE);
+    const __m256i tables = load_both(trees->leaves[a] + n * TABLE, trees->leaves[b] + n * TABLE);
     leaves = _mm256_or_si256(leaves, _mm256_shuffle_epi8(tables, place));
   }
   return leaves;
@@ -75,9 +77,9 @@ OF_AVX2 static inline __m256i leaves_of_both(const struct ft_tree *a, const stru
 
 /* The scales of four trees. Each 32 bits of the lower half hold those of trees 0 and 2, of the
  * upper half those of trees 1 and 3. */
-OF_AVX2 static inline __m256i scales_of(const struct ft_tree *trees) {
-  const int low = (uint16_t)trees[0].scale | (int)((uint32_t)(uint16_t)trees[2].scale << 16);
-  const int high = (uint16_t)trees[1].scale | (int)((uint32_t)(uint16_t)trees[3].scale << 16);
+OF_AVX2 static inline __m256i scales_of(const int16_t *scales) {
+  const int low = (uint16_t)scales[0] | (int)((uint32_t)(uint16_t)scales[2] << 16);
+  const int high = (uint16_t)scales[1] | (int)((uint32_t)(uint16_t)scales[3] << 16);
   return _mm256_inserti128_si256(_mm256_set1_epi32(low), _mm_set1_epi32(high), 1);
 }
 
@@ -93,14 +95,13 @@ OF_AVX2 static inline __m256i widened(__m256i leaves, bool upper) {
 OF_AVX2 static void sum_by_tables(const struct ft_trees *trees, const struct answers *answers,
                                   int count, int32_t *sum) {
   enum { AT_ONCE = 4 };
-  const struct ft_trees rest = {.list = trees->list + trees->count / AT_ONCE * AT_ONCE,
-                                .count = trees->count % AT_ONCE};
+  const int rest = trees->count / AT_ONCE * AT_ONCE;
   __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
                      _mm256_setzero_si256()};
-  for (const struct ft_tree *tree = trees->list; tree < rest.list; tree += AT_ONCE) {
-    const __m256i a = leaves_of_both(&tree[0], &tree[1], answers);
-    const __m256i b = leaves_of_both(&tree[2], &tree[3], answers);
-    const __m256i scales = scales_of(tree);
+  for (int tree = 0; tree < rest; tree += AT_ONCE) {
+    const __m256i a = leaves_of_both(trees, tree, tree + 1, answers);
+    const __m256i b = leaves_of_both(trees, tree + 2, tree + 3, answers);
+    const __m256i scales = scales_of(trees->scales + tree);
 #pragma GCC unroll 2
     for (int upper = 0; upper < 2; upper++) {
       const __m256i of_a = widened(a, upper), of_b = widened(b, upper);
@@ -115,9 +116,14 @@ OF_AVX2 static void sum_by_tables(const struct ft_trees *trees, const struct ans
         _mm_add_epi32(_mm256_castsi256_si128(sums[n]), _mm256_extracti128_si256(sums[n], 1));
     _mm_storeu_si128((__m128i *)(sum + 4 * n), both);
   }
-  sum_plainly(&rest, answers, count, sum);
+  sum_plainly(trees, rest, answers, count, sum);
 }
 #endif
+
+static void sum_all_plainly(const struct ft_trees *trees, const struct answers *answers, int count,
+                            int32_t *sum) {
+  sum_plainly(trees, 0, answers, count, sum);
+}
 
 typedef void adder(const struct ft_trees *trees, const struct answers *answers, int count,
                    int32_t *sum);
@@ -134,7 +140,7 @@ static void sums_by(adder *add, const struct ft_trees *trees, const struct ft_fe
 
 void ft_trees_plain_sums(const struct ft_trees *trees, const struct ft_features *features,
                          int count, double *sums) {
-  sums_by(sum_plainly, trees, features, count, sums);
+  sums_by(sum_all_plainly, trees, features, count, sums);
 }
 
 void ft_trees_sums(const struct ft_trees *trees, const struct ft_features *features, int count,

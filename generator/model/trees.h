@@ -23,15 +23,15 @@ struct ft_tree_question {
   short feature; /* enum ft_feature */
 };
 
-struct ft_tree {
-  uint16_t asked[FT_TREE_DEPTH];     /* numbers of questions */
-  int16_t scale;                     /* what a leaf of 1 adds to the sum */
-  int8_t leaves[1 << FT_TREE_DEPTH]; /* the answer to the first question is the highest bit */
-};
+typedef uint16_t ft_tree_asked[FT_TREE_DEPTH];     /* numbers of questions */
+typedef int8_t ft_tree_leaves[1 << FT_TREE_DEPTH]; /* the first answer is the highest bit */
 
 struct ft_trees {
   const struct ft_tree_question *questions;
-  const struct ft_tree *list;
+  /* Of each tree: */
+  const ft_tree_asked *asked;
+  const int16_t *scales; /* what a leaf of 1 adds to the sum */
+  const ft_tree_leaves *leaves;
   int question_count, count;
 };
 

@@ -1,7 +1,7 @@
 """fit.py: fits the model to recorded trials.
 
-in -> out: TRIALS, by the build's dump_features -> TARGET.forward.trees, TARGET.backward.trees, TARGET.fit, TARGET.choice, TARGET.starts
-beside them, which a build has inside.
+in -> out: TRIALS, by the build's dump_features -> TARGET.forward.trees, TARGET.backward.trees, TARGET.FAMILY.trees, TARGET.fit,
+TARGET.choice, TARGET.starts beside them, which a build has inside.
 
     python3 generator/model/fit/fit.py --gpu h200 --trials generator/model/fit/nvidia-h200.trials --out generator/model/fit
 
@@ -9,6 +9,9 @@ What is fitted, a pass at a time and its families together, is the logarithm of 
 of boosted trees of features. Times compare within a section of the file and a request alone, so of each such group only what its
 trials differ by counts. They count in cycles: finals run on a hotter GPU than screenings, with a clock up to a fifth lower. CatBoost
 makes the trees: python3 -m pip install catboost==1.2.10. It does so once for each of two random seeds, and the mean of both counts.
+
+The trees of a pass are made where its families together leave the largest errors. Configs of a family that differ by little are told
+apart by trees of its own: they come after those of the pass, and fit what these leave.
 
 A fit is judged by requests held out, and by kinds of requests held out: those whose words differ in lengths, batch and heads alone.
 Parts of either are left out in turn, the trees come from the rest alone, and what was left out is ranked. What is taken before
@@ -31,7 +34,9 @@ import tempfile
 import catboost
 import numpy as np
 
-DEPTH, ROUNDS, RATE, HELD, PLACES = 6, 4000, 0.2, 3.0, 64  # of the trees; HELD draws leaves to 0, PLACES are those where a feature may be divided
+DEPTH, RATE, HELD, PLACES = 6, 0.2, 3.0, 64  # of the trees; HELD draws leaves to 0, PLACES are those where a feature may be divided
+ROUNDS = {"forward": 4000, "backward": 1500}  # trees of a pass, for each seed
+OWN_ROUNDS = {"mma_backward": 1000, "wgmma_backward": 1000, "wgmma_backward_roles": 500}  # likewise of a family; others have none
 COLUMNS, GROUPS = 0.4, 0.7  # share of the features and of the groups that a tree is made of
 NEAR = 0.2  # a trial that is slower than the best of its group by this share counts half, as those near the best are to be told apart
 SWEEP = 0.3  # a sweep of one request is not worth as much as all others: trials of a group count by their number to minus that
@@ -114,18 +119,18 @@ def weights_of(trials, group):
 class Trees:
     """Boosted trees, each of which asks the same questions of all trials. QueryRMSE is the loss of what the trials of a group differ by."""
 
-    def __init__(self, trials, threads=-1):
-        """threads: -1 for one a core"""
+    def __init__(self, trials, rounds, before, threads=-1):
+        """before: of each trial, the logarithm of the factor that is known already; threads: -1 for one a core"""
         self.names = sorted({name for trial in trials for name in trial.features})
-        trials = sorted(trials, key=lambda t: t.group)
-        number = {}
+        order = sorted(range(len(trials)), key=lambda n: trials[n].group)
+        trials, number = [trials[n] for n in order], {}
         group = np.array([number.setdefault(t.group, len(number)) for t in trials])
-        pool = catboost.Pool(table(trials, self.names), label=[np.log(t.us / t.by_hand) for t in trials],
+        pool = catboost.Pool(table(trials, self.names), label=np.log([t.us / t.by_hand for t in trials]) - before[order],
                              weight=weights_of(trials, group), group_id=group)
         self.list = []  # (questions as (column, above), scale, leaves)
         for seed in SEEDS:
             model = catboost.CatBoost({
-                "loss_function": "QueryRMSE", "iterations": ROUNDS, "learning_rate": RATE, "depth": DEPTH, "l2_leaf_reg": HELD,
+                "loss_function": "QueryRMSE", "iterations": rounds, "learning_rate": RATE, "depth": DEPTH, "l2_leaf_reg": HELD,
                 "border_count": PLACES, "rsm": COLUMNS, "bootstrap_type": "Bernoulli", "subsample": GROUPS, "sampling_unit": "Group",
                 "leaf_estimation_method": "Newton", "boosting_type": "Plain", "random_seed": seed, "thread_count": threads, "verbose": 0,
                 "allow_writing_files": False})
@@ -152,14 +157,15 @@ class Trees:
             trees.append((asked + asked[-1:] * fewer, scale, np.round(leaves * UNIT / scale).astype(np.int64)))
         return trees
 
-    def predict(self, trials):
+    def sums(self, trials):
+        """The logarithm of a factor on each one's prediction by hand."""
         x, sums = table(trials, self.names).T.copy(), np.zeros(len(trials), np.int64)
         for asked, scale, leaves in self.list:
             leaf = np.zeros(len(trials), np.int64)
             for column, above in asked:
                 leaf = leaf * 2 + (x[column] > above)
             sums += scale * leaves[leaf]
-        return np.array([t.by_hand for t in trials]) * np.exp(np.clip(sums / UNIT, -MOST, MOST))
+        return sums / UNIT
 
     def text(self):
         """The questions, each once, then the trees: numbers of the questions that each asks, its scale, its leaves."""
@@ -168,6 +174,30 @@ class Trees:
             numbers = ", ".join(str(number.setdefault(f"{self.names[column]}, {float(above):#.9g}f", len(number))) for column, above in asked)
             trees.append(f"TREE(({numbers}), {scale},\n ({','.join(str(leaf) for leaf in leaves)}))")
         return "\n".join([f"QUESTION({question})" for question in number] + trees) + "\n"
+
+
+class Fit:
+    """The trees of a pass and of its families, by trials of that pass."""
+
+    def __init__(self, trials, threads=-1):
+        name = trials[0].request.split()[0]
+        self.of_pass = Trees(trials, ROUNDS[name], np.zeros(len(trials)), threads)
+        self.of_families = {}
+        for family in sorted({t.family for t in trials} & OWN_ROUNDS.keys()):
+            own = [t for members in groups_of(t for t in trials if t.family == family).values() if len(members) > 1 for t in members]
+            if own:
+                self.of_families[family] = Trees(own, OWN_ROUNDS[family], self.of_pass.sums(own), threads)
+
+    def predict(self, trials):
+        sums = self.of_pass.sums(trials)
+        for family, trees in self.of_families.items():
+            places = [n for n, t in enumerate(trials) if t.family == family]
+            sums[places] += trees.sums([trials[n] for n in places])
+        return np.array([t.by_hand for t in trials]) * np.exp(np.clip(sums, -MOST, MOST))
+
+    def texts(self, name):
+        """{file's name: text}"""
+        return {name: self.of_pass.text(), **{family: trees.text() for family, trees in self.of_families.items()}}
 
 
 def held_out(trials, of, seed=1):
@@ -180,7 +210,7 @@ def held_out(trials, of, seed=1):
     def predict(fold):
         seen = [t for t in trials if fold_of[of(t)] != fold]
         unseen = [t for t in trials if fold_of[of(t)] == fold]
-        return dict(zip(unseen, Trees(seen, threads=cores // workers).predict(unseen))) if unseen else {}
+        return dict(zip(unseen, Fit(seen, threads=cores // workers).predict(unseen))) if unseen else {}
 
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         return {trial: us for part in pool.map(predict, range(FOLDS)) for trial, us in part.items()}
@@ -308,14 +338,14 @@ def starts_of(trials):
 # ---- a pass --------------------------------------------------------------------------------------
 
 def fit_pass(name, target, read, noise, verbose):
-    """Texts of TARGET.NAME.trees, of the families' rows and of the choice's; its starts."""
+    """{file's name: text} of the trees, {file's name: rows} of the other files."""
     best = shortest(read)
     several = {group for group, members in groups_of(best).items() if len(members) > 1}
     trials = [t for t in best if t.group in several]
     by_hand = {t: t.by_hand for t in trials}
     unseen, of_kinds = (held_out(trials, of) for of in (lambda t: t.request, lambda t: t.kind))
-    trees = Trees(trials)
-    fitted = dict(zip(read, trees.predict(read)))
+    fit = Fit(trials)
+    fitted = dict(zip(read, fit.predict(read)))
     rows = []
     for family in sorted({t.family for t in read}):
         own = [t for t in trials if t.family == family]
@@ -338,7 +368,14 @@ def fit_pass(name, target, read, noise, verbose):
     choice = (f"{{.pass = FT_{name.upper()}, .target = \"{target}\", .margin = {margin}, "
               f".requests = {len(figures)}, .usual = {geomean(usual):.3f}, .usual_least = {min(usual):.3f}, .chosen = {geomean(taken):.3f}, "
               f".chosen_least = {min(taken):.3f}}},")
-    return trees.text(), rows, choice, [f"{{\"{target}\", \"{config}\"}}," for config in starts_of(trials)]
+    return fit.texts(name), {"fit": rows, "choice": [choice], "starts": [f"{{\"{target}\", \"{config}\"}}," for config in starts_of(trials)]}
+
+
+def write_rows(path, note, name, rows):
+    """In the place of the rows of this pass; those of the other stay."""
+    lines = path.read_text(encoding="utf-8").splitlines()[1:] if path.exists() else []
+    kept = [line for line in lines if name not in line.lower()]
+    path.write_text(note + "\n".join(rows + kept if name == "forward" else kept + rows) + "\n", encoding="utf-8")
 
 
 def main():
@@ -348,25 +385,21 @@ def main():
     parser.add_argument("--trials", required=True)
     parser.add_argument("--dump-features", default="build/dump_features")
     parser.add_argument("--out", type=pathlib.Path, help="a folder")
-    parser.add_argument("--pass", dest="only", choices=["forward", "backward"], help="prints the figures of this one, and writes nothing")
+    parser.add_argument("--pass", dest="only", choices=["forward", "backward"], help="this one alone; what is in --out of the other stays")
     parser.add_argument("--verbose", type=int, default=0, help="so many of the worst choices are printed")
     options = parser.parse_args()
     trials = read_trials(options.dump_features, options.gpu, options.trials)
     noise, repeats = noise_of(shortest(trials))
     print(f"noise of a time {noise:.4f}, by {repeats} ratios measured again in another section")
     note = f"/* made by generator/model/fit/fit.py of {pathlib.Path(options.trials).name}; do not edit */\n"
-    rows, choices, starts = [], [], []
     for name in [options.only] if options.only else ["forward", "backward"]:
-        text, of_families, choice, own_starts = fit_pass(name, options.target, [t for t in trials if t.request.startswith(name)], noise, options.verbose)
-        rows += of_families
-        choices.append(choice)
-        starts += own_starts
-        if options.out and not options.only:
-            (options.out / f"{options.target}.{name}.trees").write_text(note + text, encoding="utf-8")
-    if options.out and not options.only:
-        (options.out / f"{options.target}.fit").write_text(note + "\n".join(rows) + "\n", encoding="utf-8")
-        (options.out / f"{options.target}.starts").write_text(note + "\n".join(starts) + "\n", encoding="utf-8")
-        (options.out / f"{options.target}.choice").write_text(note + "\n".join(choices) + "\n", encoding="utf-8")
+        texts, tables = fit_pass(name, options.target, [t for t in trials if t.request.startswith(name)], noise, options.verbose)
+        if not options.out:
+            continue
+        for of, text in texts.items():
+            (options.out / f"{options.target}.{of}.trees").write_text(note + text, encoding="utf-8")
+        for of, rows in tables.items():
+            write_rows(options.out / f"{options.target}.{of}", note, name, rows)
 
 
 if __name__ == "__main__":
