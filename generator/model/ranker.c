@@ -86,8 +86,9 @@ static void factors_of(const struct ft_ranker *ranker, const struct ft_ranked *l
 
 static double factor_of(const struct ft_ranker *ranker, const struct ft_config *config,
                         const struct ft_prediction *by_hand) {
-  double factor;
-  factors_of(ranker, &(struct ft_ranked){*config, *by_hand}, 1, &factor);
+  const struct lot lot = {.at = {0}, .count = 1};
+  double factor = 1;
+  factors_of_lot(ranker, &(struct ft_ranked){*config, *by_hand}, &lot, &factor);
   return factor;
 }
 
