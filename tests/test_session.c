@@ -213,13 +213,12 @@ END_TEST
 
 static struct ft_source emit_default(fatune_session *session, const char *words) {
   struct ft_request request;
-  struct ft_choice choice;
+  struct ft_config config;
   struct ft_source source;
   const struct ft_arch *const arch = &session->device.arch;
   ck_assert_status(ft_request_parse(&request, words), FT_OK);
-  ck_assert_status(ft_session_choose(session, &request, arch, session->device.id, &choice), FT_OK);
-  ck_assert_int_eq(choice.hit, FT_HIT_DEFAULT);
-  ck_assert_status(ft_session_emit(session, &request, arch, &choice.config, &source), FT_OK);
+  ck_assert_status(ft_default_config(&request, arch, &config), FT_OK);
+  ck_assert_status(ft_session_emit(session, &request, arch, &config, &source), FT_OK);
   return source;
 }
 

@@ -203,7 +203,7 @@ static const struct {
                {"hang", "timeout", "no answer for " SILENCE " s"}};
 
 /* The third launch takes the process with it, once. The fake GPU runs no kernel: all others are
- * wrong. */
+ * wrong. How many there are depends on whether the model puts a config before the default. */
 START_TEST(the_program_goes_on) {
   char value[128], path[128];
   snprintf(value, sizeof value, "cuLaunchKernel:3:%s", planted[_i].does);
@@ -216,8 +216,9 @@ START_TEST(the_program_goes_on) {
   json_t *root = document("tune");
   ck_assert_int_eq(json_integer_value(json_object_get(root, "workers_lost")), 1);
   const json_t *const result = json_array_get(json_object_get(root, "results"), 0);
-  ck_assert_int_eq(json_integer_value(json_object_get(result, "tried")), 4);
-  ck_assert_int_eq(json_integer_value(json_object_get(result, "wrong")), 3);
+  const int tried = (int)json_integer_value(json_object_get(result, "tried"));
+  ck_assert_int_ge(tried, 4);
+  ck_assert_int_eq(json_integer_value(json_object_get(result, "wrong")), tried - 1);
   ck_assert_int_eq(json_integer_value(json_object_get(result, "failed")), 1);
   json_decref(root);
   expect("cache list --all --json", 0);
@@ -225,7 +226,7 @@ START_TEST(the_program_goes_on) {
   const json_t *const rows = json_object_get(root, "trials"), *row;
   size_t i;
   int named = 0;
-  ck_assert_uint_eq(json_array_size(rows), 4);
+  ck_assert_int_eq((int)json_array_size(rows), tried);
   json_array_foreach(rows, i, row) named +=
       strcmp(text_at(row, "outcome"), planted[_i].outcome) == 0 &&
       strstr(text_at(row, "reason"), planted[_i].message) != NULL;
@@ -234,9 +235,11 @@ START_TEST(the_program_goes_on) {
   expect("cache list --all", 0);
   expect_output(planted[_i].message);
   expect("explain fp16 d64 nq128", 0);
-  expect_output("of 4 trials here none is fit, so the hand-written default");
+  snprintf(value, sizeof value, "of %d trials here none is fit, ", tried);
+  expect_output(value);
   expect("tune fp16 d64 nq128 --effort quick --shard 1/4 --json", 5); /* it is not tried again */
-  expect_message("3 wrong, 0 spilled, 1 failed otherwise; the first ");
+  snprintf(value, sizeof value, "%d wrong, 0 spilled, 1 failed otherwise; the first ", tried - 1);
+  expect_message(value);
   root = document("tune");
   ck_assert_ptr_null(json_object_get(root, "workers_lost"));
   json_decref(root);

@@ -47,25 +47,21 @@ int cli_trials_read(struct cli_trials *trials, fatune_session *session,
 void cli_explain_why(const struct cli_trials *trials, const struct ft_choice *choice,
                      struct ft_text *text) {
   const struct ft_trial *const chosen = &trials->chosen, *const fastest = &trials->fastest;
-  if (choice->hit == FT_HIT_DEFAULT && trials->total > 0 && trials->best_count == 0) {
-    ft_text_add(text,
-                "of %d trials here none is fit, so the hand-written default; "
-                "`fatune cache list --all` tells what was wrong",
-                trials->total);
-    return;
-  }
-  if (choice->hit == FT_HIT_DEFAULT) {
-    ft_text_add(text, "nothing usable is known for this request here, so the hand-written default; "
-                      "`fatune tune` measures");
+  const bool by_model = choice->hit == FT_HIT_MODEL && choice->median_us <= 0;
+  if (choice->hit == FT_HIT_DEFAULT || by_model) {
+    const bool unfit = trials->total > 0 && trials->best_count == 0;
+    if (unfit)
+      ft_text_add(text, "of %d trials here none is fit", trials->total);
+    else
+      ft_text_add(text, "nothing usable is known for this request here");
+    ft_text_add(text, by_model ? ", and the model puts this before the hand-written default; "
+                               : ", so the hand-written default; ");
+    ft_text_add(text, unfit ? "`fatune cache list --all` tells what was wrong"
+                            : "`fatune tune` measures");
     return;
   }
   if (choice->hit == FT_HIT_SHIPPED) {
     ft_text_add(text, "a winner that ships with fatune; `fatune tune` measures here");
-    return;
-  }
-  if (choice->hit == FT_HIT_MODEL && choice->median_us <= 0) {
-    ft_text_add(text, "nothing usable is known for this request here, and the model puts this "
-                      "before the hand-written default; `fatune tune` measures");
     return;
   }
   if (!(chosen->median_us > 0)) { /* from another bucket, GPU or layer */
