@@ -213,18 +213,19 @@ END_TEST
 
 static struct ft_source emit_default(fatune_session *session, const char *words) {
   struct ft_request request;
-  struct ft_config config;
+  struct ft_choice choice;
   struct ft_source source;
   const struct ft_arch *const arch = &session->device.arch;
   ck_assert_status(ft_request_parse(&request, words), FT_OK);
-  ck_assert_status(ft_default_config(&request, arch, &config), FT_OK);
-  ck_assert_status(ft_session_emit(session, &request, arch, &config, &source), FT_OK);
+  ck_assert_status(ft_session_choose(session, &request, arch, session->device.id, &choice), FT_OK);
+  ck_assert_int_eq(choice.hit, FT_HIT_DEFAULT);
+  ck_assert_status(ft_session_emit(session, &request, arch, &choice.config, &source), FT_OK);
   return source;
 }
 
 START_TEST(kernels_are_compiled_once) {
   fatune_session *const session = open_memory_only();
-  struct ft_source source = emit_default(session, "forward bf16 d64 nq128");
+  struct ft_source source = emit_default(session, "forward bf16 d128 nq128");
   struct ft_kernel kernel;
   for (int i = 0; i < 2; i++) {
     bool compiled;
@@ -242,7 +243,7 @@ END_TEST
 START_TEST(without_nvrtc_a_missing_kernel_says_so) {
   setenv("FATUNE_LIBNVRTC", "/nowhere/libnvrtc.so", 1);
   fatune_session *session = open_memory_only();
-  struct ft_source source = emit_default(session, "forward bf16 d64 nq128");
+  struct ft_source source = emit_default(session, "forward bf16 d128 nq128");
   struct ft_kernel kernel;
   bool compiled;
   ck_assert_status(ft_session_kernel(session, &source, NULL, &kernel, &compiled), FT_E_NO_NVRTC);
