@@ -107,8 +107,8 @@ static double sum_of(const struct ft_trees *trees, const struct ft_features *fea
   return (double)sum / FT_TREE_UNIT;
 }
 
-/* The sums of several configs are those of each config alone. The number of configs is drawn, and
- * up to three trees are left out, as the code adds the leaves of four trees at a time. */
+/* The sums of several configs are those of each config alone. The number of configs is drawn. The
+ * code adds the leaves of four trees at a time, so up to three trees are left out, too. */
 START_TEST(sums_are_of_all_trees) {
   const struct ft_arch h200 = arch_of("h200");
   const struct ft_trees *whole;
@@ -146,8 +146,8 @@ static int draw_ranked(const struct ft_ranker *ranker, const struct ft_request *
   return count;
 }
 
-/* Configs of several families, whatever their order: each time by hand is corrected by the
- * trees of the pass and by those of its own family. */
+/* Configs of several families in turn. The time by hand of each is corrected by the trees of the
+ * pass and by those of its family. */
 START_TEST(times_are_by_trees_of_pass_and_family) {
   static const char *const requests[] = {"backward bf16 d256 hq8 nq2048 causal",
                                          "backward bf16 d128 hq8 nq1024",

@@ -1,8 +1,10 @@
-/* trees_of_file.h: a file of trees as tables. Included once for each file, with TREES_OF the name
- * of the tables and TREES_FILE the file, both of which it takes back. in -> out: TREES_FILE, made
- * by fit.py -> TREES_OF_questions, _asked, _scales and _leaves. The file is read once for each
- * table. Leaves that lie beside each other compress better than leaves between other numbers, so a
- * build is smaller. */
+/* trees_of_file.h: a file of trees as tables.
+ * in -> out: TREES_FILE, made by fit.py -> TREES_OF_questions, _asked, _scales and _leaves.
+ *
+ * The includer defines TREES_FILE, the path of the file, and TREES_OF, the beginning of the names
+ * of its tables. This header undefines both, so that it can be included again for another file.
+ * The file is read once for each table. So all leaves lie beside each other, which compresses
+ * better than leaves between other numbers. */
 #define TREES_PASTE(of, table)  of##table
 #define TREES_EXPAND(of, table) TREES_PASTE(of, table)
 #define TREES_TABLE(table)      TREES_EXPAND(TREES_OF, table)
