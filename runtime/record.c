@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "generator/clock.h"
@@ -96,12 +97,32 @@ static void add_line(struct ft_text *lines, struct ft_record *record) {
   ft_text_add(lines, "%s\n", record->text);
 }
 
+/* To be read, too, where that is allowed. A pipe, which may have no reader, is refused. */
+static int open_file(const char *path) {
+  enum { FLAGS = O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK };
+  struct stat about;
+  int file = open(path, O_RDWR | FLAGS, 0600);
+  if (file < 0 && errno == EACCES) file = open(path, O_WRONLY | FLAGS, 0600);
+  if (file < 0 || fstat(file, &about) != 0 || !S_ISFIFO(about.st_mode)) return file;
+  close(file);
+  errno = ESPIPE;
+  return -1;
+}
+
+/* Whether the last line is without its end: written by hand, or cut short by a full disk. */
+static bool is_within_a_line(int file, off_t size) {
+  char last;
+  return size > 0 && pread(file, &last, 1, size - 1) == 1 && last != '\n';
+}
+
 /* One write for all lines, so that those of two processes do not mix. */
 static int append(const char *path, const struct ft_text *lines) {
-  const int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+  const int file = open_file(path);
   if (file < 0) return FT_E_IO;
   struct ft_text whole = FT_TEXT_INIT;
-  if (lseek(file, 0, SEEK_END) == 0) ft_text_add(&whole, "%s", HEADER);
+  const off_t size = lseek(file, 0, SEEK_END);
+  if (size == 0) ft_text_add(&whole, "%s", HEADER);
+  if (is_within_a_line(file, size)) ft_text_add(&whole, "\n");
   ft_text_append(&whole, lines->data ? lines->data : "", lines->length);
   errno = ENOMEM;
   int status = ft_text_status(&whole);
@@ -115,6 +136,10 @@ static int append(const char *path, const struct ft_text *lines) {
   close(file);
   errno = why;
   return status;
+}
+
+static const char *why_not_written(void) {
+  return errno == ESPIPE ? "it is a pipe; allowed: a file" : strerror(errno);
 }
 
 static void note_trouble(struct ft_recorder *recorder, const char *what) {
@@ -140,7 +165,7 @@ static void write_lines(struct ft_recorder *recorder) {
     for (int i = 0; i < recorder->count; i++)
       recorder->records[i]->runs_written = recorder->records[i]->runs_in_lines;
   } else {
-    note_trouble(recorder, whole ? strerror(errno) : "no memory to write it");
+    note_trouble(recorder, whole ? why_not_written() : "no memory to write it");
   }
   ft_text_free(&lines);
 }
@@ -208,7 +233,7 @@ struct ft_recorder *ft_recorder_open(void (*warn)(void *payload, const char *mes
   recorder->written_at = ft_seconds_now();
   const struct ft_text nothing = FT_TEXT_INIT;
   if (append(path, &nothing) != FT_OK) { /* told at once and not after hours */
-    note_trouble(recorder, strerror(errno));
+    note_trouble(recorder, why_not_written());
     tell_trouble(recorder);
   }
   enlist(recorder);

@@ -2,8 +2,10 @@
  * in -> out: plans made and run on the fake GPU -> lines of a file -> Check suite. */
 #include "tests/suites.h"
 
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "runtime/record.h"
@@ -280,6 +282,38 @@ START_TEST(a_file_that_cannot_be_written_is_told_once) {
 }
 END_TEST
 
+/* A last line without its end keeps to itself. */
+START_TEST(a_line_that_is_not_ended_stays_one) {
+  static const char begun[] = "runs=1 forward bf16 d64 nq999";
+  char text[64] = "";
+  FILE *file = fopen(path, "w");
+  ck_assert_ptr_nonnull(file);
+  ck_assert_int_ge(fputs(begun, file), 0);
+  ck_assert_int_eq(fclose(file), 0);
+  run_times(FIRST, 20);
+  close_session();
+  assert_recorded(FIRST, 20, 20 * 250.0);
+  file = fopen(path, "r");
+  ck_assert_ptr_nonnull(fgets(text, sizeof text, file));
+  fclose(file);
+  ck_assert(strncmp(text, begun, strlen(begun)) == 0 && text[strlen(begun)] == '\n');
+  assert_warnings(&fixture, 0);
+}
+END_TEST
+
+/* A pipe that nobody reads would be waited for. */
+START_TEST(a_pipe_is_refused) {
+  close_session();
+  ck_assert_int_eq(unlink(path) == 0 || errno == ENOENT, 1);
+  ck_assert_int_eq(mkfifo(path, 0600), 0);
+  session = open_session();
+  run_times(FIRST, 20);
+  close_session();
+  assert_warnings(&fixture, 1);
+  ck_assert_ptr_nonnull(strstr(fixture.warnings[0], "it is a pipe; allowed: a file"));
+}
+END_TEST
+
 Suite *make_record_suite(void) {
   Suite *const suite = suite_create("record");
   TCase *const tests = tcase_create("record");
@@ -294,6 +328,8 @@ Suite *make_record_suite(void) {
   tcase_add_test(tests, threads_lose_no_run);
   tcase_add_test(tests, the_end_of_the_process_writes);
   tcase_add_test(tests, too_many_requests_are_recorded_by_bucket);
+  tcase_add_test(tests, a_line_that_is_not_ended_stays_one);
+  tcase_add_test(tests, a_pipe_is_refused);
   tcase_add_loop_test(tests, a_file_that_cannot_be_written_is_told_once, 0,
                       sizeof bad_places / sizeof *bad_places);
   suite_add_tcase(suite, tests);
