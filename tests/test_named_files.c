@@ -57,6 +57,21 @@ START_TEST(no_name_at_all_is_told) {
 }
 END_TEST
 
+START_TEST(a_bad_file_does_not_keep_others_out) {
+  char line[512];
+  snprintf(line, sizeof line, "tune d64 nq128 --gpu a100 --effort quick -q --cache-dir %s/other",
+           folder);
+  expect(line, 0);
+  snprintf(line, sizeof line, "cache merge %s/text %s/other/tuning.db %s/missing", folder, folder,
+           folder);
+  expect(line, 6);
+  expect_message("text' does not begin as a file of fatune");
+  expect_message("missing' cannot be read: No such file or directory");
+  expect_message("2 of 3 files were not taken in");
+  expect_output("other/tuning.db: ");
+}
+END_TEST
+
 /* Damage outweighs what could not be read, in whatever order they come. */
 START_TEST(the_exit_code_tells_of_damage) {
   char line[512];
@@ -148,6 +163,7 @@ Suite *make_named_files_suite(void) {
   tcase_add_checked_fixture(tests, make_places, end_program_test);
   tcase_add_loop_test(tests, what_is_no_file_of_fatune_is_told, 0, PLACES);
   tcase_add_test(tests, no_name_at_all_is_told);
+  tcase_add_test(tests, a_bad_file_does_not_keep_others_out);
   tcase_add_test(tests, the_exit_code_tells_of_damage);
   tcase_add_test(tests, an_export_takes_the_place_of_files_alone);
   tcase_add_test(tests, a_store_at_rest_is_left_as_it_was);

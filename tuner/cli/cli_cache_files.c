@@ -10,15 +10,22 @@
 #include "runtime/session.h"
 #include "tuner/cli/cli_bundle.h"
 
-/* merge and import differ in the function alone. Files before a bad one stay taken in. */
+/* merge and import differ in the function alone. A bad file does not keep the others from being
+ * taken in. */
 static int take_files(struct cli *cli, fatune_session *session, char **words, int count,
                       int (*take)(struct ft_store *, const char *, int64_t *, int64_t *)) {
   json_t *const files = json_array();
-  int status = FT_OK;
-  for (int i = 0; i < count && status == FT_OK; ++i) {
+  int failed = FT_OK, bad = 0;
+  for (int i = 0; i < count; ++i) {
     int64_t trials = 0, kernels = 0;
-    status = take(session->store, words[i], &trials, &kernels);
-    if (status != FT_OK) break; /* the detail names the file */
+    const int status = take(session->store, words[i], &trials, &kernels);
+    if (status != FT_OK) { /* the detail names the file */
+      if (count > 1) cli_warning(cli, "%s", ft_detail());
+      if (failed == FT_OK) failed = status;
+      bad += 1;
+      if (status == FT_E_MEMORY) break;
+      continue;
+    }
     cli_print(cli, "%s: %lld trial%s, %lld kernel%s added\n", words[i], (long long)trials,
               trials == 1 ? "" : "s", (long long)kernels, kernels == 1 ? "" : "s");
     json_t *const file = json_object();
@@ -28,7 +35,8 @@ static int take_files(struct cli *cli, fatune_session *session, char **words, in
     cli_json_append(files, file);
   }
   cli_json(cli, "files", files);
-  return status;
+  if (failed == FT_OK || count == 1) return failed;
+  return ft_fail(failed, "%d of %d files were not taken in", bad, count);
 }
 
 int cli_cache_merge(struct cli *cli, fatune_session *session, char **words, int count) {
@@ -75,7 +83,8 @@ static int export_signed(struct cli *cli, fatune_session *session,
   struct cli_target target;
   struct ft_export export = {.may_be_empty = cli->options.allow_empty};
   if (file == NULL || strcmp(file, "-") == 0) {
-    return ft_fail(FT_E_ARGUMENT, "export needs -o FILE, as -o sm_90.fatune");
+    return ft_fail(FT_E_ARGUMENT, "export needs -o FILE, as -o sm_90.fatune%s",
+                   file == NULL ? "" : "; it does not write to stdout");
   }
   FT_TRY(cli_target_find(cli, session, &target));
   /* "sm_90" is every GPU of the target, a name one class of them. */
