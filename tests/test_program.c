@@ -219,6 +219,22 @@ START_TEST(emit_has_a_document) {
 }
 END_TEST
 
+/* What it says stands in a request, without --score, for one that is built in. */
+START_TEST(explain_tells_how_requests_name_a_score) {
+  char command[128], word[32];
+  expect("explain --score alibi --json", 0);
+  json_t *const root = document("explain");
+  snprintf(word, sizeof word, "%s", text_at(root, "word"));
+  json_decref(root);
+  snprintf(command, sizeof command, "explain d64 nq64 %s --gpu h200", word);
+  expect(command, 0);
+  expect_output(word);
+  snprintf(command, sizeof command, "explain d64 nq64 %s --score softcap --gpu h200", word);
+  expect(command, 2);
+  expect_message("--score 'softcap' beside a request with another score");
+}
+END_TEST
+
 START_TEST(explain_tells_a_score_function) {
   expect("explain --score softcap", 0);
   expect_output("score = cap * tanh(s / cap)\n");
@@ -447,6 +463,7 @@ Suite *make_program_suite(void) {
   tcase_add_test(tests, gpus_are_listed);
   tcase_add_test(tests, emit_prints_a_source_that_repeats_itself);
   tcase_add_test(tests, emit_has_a_document);
+  tcase_add_test(tests, explain_tells_how_requests_name_a_score);
   tcase_add_test(tests, explain_tells_a_score_function);
   tcase_add_test(tests, requests_take_a_score_function);
   tcase_add_test(tests, doctor_tells_what_is_missing);

@@ -2,6 +2,7 @@
  * in -> out: score -> text and JSON: expression, derivatives, kernel text. */
 #include "tuner/cli/cli_explain_score.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "generator/score/cuda.h"
@@ -87,8 +88,8 @@ static int explain_kernel(struct cli *cli, struct ft_score *score) {
   return status;
 }
 
-int cli_explain_score(struct cli *cli, struct ft_score *score) {
-  char digest[FT_DIGEST_HEX];
+int cli_explain_score(struct cli *cli, struct ft_score *score, int64_t number) {
+  char digest[FT_DIGEST_HEX], word[32];
   struct ft_text text = FT_TEXT_INIT;
   ft_digest_hex(&score->digest, digest);
   ft_score_print(score, &text);
@@ -96,9 +97,12 @@ int cli_explain_score(struct cli *cli, struct ft_score *score) {
   if (status == FT_OK) {
     cli_field(cli, "score", "%s", score->name);
     cli_field(cli, "digest", "%.12s", digest);
+    (void)snprintf(word, sizeof word, "score=%012llx", (unsigned long long)number);
+    cli_field(cli, "in requests", "%s", word);
     cli_print(cli, "\n%s", text.data);
     cli_json(cli, "score", cli_json_text(score->name));
     cli_json(cli, "digest", cli_json_text(digest));
+    cli_json(cli, "word", cli_json_text(word));
     cli_json(cli, "text", cli_json_text(text.data));
     status = explain_derivatives(cli, score);
   }

@@ -7,6 +7,7 @@
 #include "tuner/cli/cli_output.h"
 
 /* Adds the derivatives' nodes to the score. */
-int cli_explain_score(struct cli *cli, struct ft_score *score);
+/* number: which requests name it by, as score=NUMBER in hexadecimal. */
+int cli_explain_score(struct cli *cli, struct ft_score *score, int64_t number);
 
 #endif

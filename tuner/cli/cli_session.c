@@ -69,7 +69,14 @@ static int take_score(struct cli *cli, fatune_session *session) {
   int64_t number;
   if (cli->options.score == NULL) return FT_OK;
   FT_TRY(cli_score_add(cli->options.score, session, &number));
-  for (int i = 0; i < cli->options.request_count; ++i) cli->options.requests[i].score = number;
+  for (int i = 0; i < cli->options.request_count; ++i) {
+    struct ft_request *const request = &cli->options.requests[i];
+    if (request->score != 0 && request->score != number)
+      return ft_fail(FT_E_ARGUMENT,
+                     "--score '%s' beside a request with another score; allowed: one of them",
+                     cli->options.score);
+    request->score = number;
+  }
   return FT_OK;
 }
 
