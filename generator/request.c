@@ -135,7 +135,7 @@ static int validate_pages(const struct ft_request *request) {
   const int rows = request->pages;
   if (rows == 0) return FT_OK;
   if ((rows & (rows - 1)) != 0)
-    return ft_fail(FT_E_ARGUMENT, "pages is %d; allowed: powers of two, or 0 for none", rows);
+    return ft_fail(FT_E_ARGUMENT, "pages is %d; allowed: powers of two", rows);
   if (request->pass == FT_BACKWARD)
     return ft_fail(FT_E_ARGUMENT, "pages is %d with pass backward; allowed: 0", rows);
   if (request->mask_rows == 0) return FT_OK;

@@ -123,7 +123,12 @@ static const struct {
     {&tune, "--window|-3,0", "--window is '-3,0'", "window_left is -3"},
     {&tune, "--window=middle@1,1", "--window is 'middle@1,1'", "top-left"},
     {&tune, "--deterministic|--head-dim|64|--seqlen|1", "deterministic", "backward"},
-    {&tune, "d64|nq1|--causal", "exclude each other", ""},
+    {&tune, "d64|nq1|--causal", "exclude each other", "a request text"},
+    {&tune, "--shapes|x|--head-dim|64", "exclude each other", "--shapes"},
+    {&tune, "--shapes|x|--shapes|y", "--shapes is given twice, as 'x' and 'y'", "once"},
+    {&tune, "d64|nq1|backward", "'backward' begins a request", "the head dim is missing"},
+    {&tune, "d64 nq1 pages=5", "pages is 5", "powers of two"},
+    {&tune, "d64|nq1|--shard|x", "--shard is 'x'", "auto/N"},
     {&tune, "d64|nq1|d64|nq1", "'d64'", "repeats"},
     {&tune, "d65|nq1", "head_dim is 65", "multiples of 8"},
     {&tune, "d64|nq0", "seqlen_q is 0", "1 to"},
@@ -333,6 +338,9 @@ START_TEST(shapes_are_read) {
               "forward bf16 d64 nq1; forward bf16 d64 nq4", NULL);
   with_shapes("# x\n~~~~\n", NULL, "line 2: a byte is 0");
   with_shapes("# nothing\n\n", NULL, "no request");
+  with_shapes("\xEF\xBB\xBF"
+              "d64 nq1\n",
+              "forward bf16 d64 nq1", NULL);
   with_shapes("", NULL, "no request");
 }
 END_TEST

@@ -121,11 +121,18 @@ static int add_text(struct cli_options *options, const char *text) {
   return status == FT_OK ? add_both(options, &request) : status;
 }
 
+static bool names_pass(const char *word) {
+  return ft_request_find_word(word) == FT_REQUEST_pass || strcmp(word, "both") == 0;
+}
+
 static int flush_words(struct cli_options *options) {
   struct ft_text *const words = &options->draft.words;
   if (words->length == 0) return FT_OK;
   FT_TRY(ft_text_status(words));
-  const int status = add_text(options, words->data);
+  int status = add_text(options, words->data);
+  /* In "d128 nq128 backward" the words before it are a request already. */
+  if (status == FT_E_ARGUMENT && names_pass(words->data))
+    ft_fail_within(status, "'%s' begins a request, and is all of it", words->data);
   ft_text_clear(words);
   return status;
 }
@@ -231,6 +238,9 @@ int cli_request_option(struct cli_options *options, int key, const char *value) 
   struct cli_draft *const draft = &options->draft;
   if (key < KEY_FIELD || key > KEY_SHAPES) return FT_E_NOT_FOUND;
   if (key == KEY_SHAPES) {
+    if (draft->shapes != NULL)
+      return ft_fail(FT_E_ARGUMENT, "--shapes is given twice, as '%s' and '%s'; allowed: once",
+                     draft->shapes, value);
     draft->shapes = value;
     return FT_OK;
   }
@@ -247,8 +257,6 @@ int cli_request_option(struct cli_options *options, int key, const char *value) 
 
 int cli_request_word(struct cli_options *options, const char *word) {
   struct ft_text *const words = &options->draft.words;
-  const bool names_pass =
-      ft_request_find_word(word) == FT_REQUEST_pass || strcmp(word, "both") == 0;
   if (word[0] == '\0') {
     return ft_fail(FT_E_ARGUMENT, "a request is ''; allowed: as \"forward bf16 d128 nq4096\"");
   }
@@ -256,7 +264,7 @@ int cli_request_word(struct cli_options *options, const char *word) {
     FT_TRY(flush_words(options));
     return add_text(options, word);
   }
-  if (names_pass) FT_TRY(flush_words(options));
+  if (names_pass(word)) FT_TRY(flush_words(options));
   ft_text_add(words, "%s%s", words->length > 0 ? " " : "", word);
   return ft_text_status(words);
 }
@@ -265,8 +273,10 @@ int cli_request_end(struct cli_options *options, bool exactly_one) {
   struct cli_draft *const draft = &options->draft;
   FT_TRY(flush_words(options));
   if (draft->by_option && (options->request_count > 0 || draft->shapes != NULL)) {
-    return ft_fail(FT_E_ARGUMENT, "request options and a request text exclude each other; allowed: "
-                                  "either --head-dim ... or \"forward bf16 d128 ...\"");
+    return ft_fail(FT_E_ARGUMENT,
+                   "request options and %s exclude each other; allowed: either --head-dim ... or "
+                   "\"forward bf16 d128 ...\"",
+                   draft->shapes != NULL ? "--shapes" : "a request text");
   }
   if (draft->shapes != NULL)
     FT_TRY(cli_shapes_read(draft->shapes, take_shape, options, &options->damaged));

@@ -99,9 +99,13 @@ static int add_line(struct shapes *shapes, char *line, int number) {
   return add_recorded(shapes, &shape);
 }
 
+/* What some editors write before a text in UTF-8. */
+#define MARK "\xEF\xBB\xBF"
+
 /* A loss of power may leave zeros where lines were. */
 static int read_line(struct shapes *shapes, char *line, size_t length, int number) {
   if (memchr(line, '\0', length)) return ft_fail(FT_E_ARGUMENT, "a byte is 0; allowed: text");
+  if (number == 1 && strncmp(line, MARK, strlen(MARK)) == 0) line += strlen(MARK);
   line[strcspn(line, "#\r\n")] = '\0';
   return line[strspn(line, BLANKS)] != '\0' ? add_line(shapes, line, number) : FT_OK;
 }
