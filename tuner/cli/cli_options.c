@@ -63,7 +63,8 @@ static const struct argp_option search_options[] = {
     {"jobs", 'j', "N", 0, "Compile threads (default: one per core)", 4},
     {"shard", KEY_SHARD, "K/N", 0,
      "Only the K-th of N shares: of the requests, where there are N or more, else of the "
-     "candidates; auto: from the environment of Slurm, MPI, Kubernetes",
+     "candidates; auto: from the environment of Slurm, MPI, Kubernetes; auto/N where that does not "
+     "tell N",
      4},
     {"claims", KEY_CLAIMS, "DIR", 0,
      "Requests are not shared out beforehand: each process that names this folder, a new one for "

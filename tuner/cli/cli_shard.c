@@ -50,9 +50,13 @@ static int read_share(const struct starter *starter, struct share *share) {
   FT_TRY(read_variable(starter->first, 0, &first));
   FT_TRY(read_variable(starter->step, 1, &step));
   share->found = share->index >= 0 && (!starter->count || share->count > 0);
+  if (!share->found) return FT_OK;
+  if (share->index < first || (share->index - first) % step != 0)
+    return ft_fail(FT_E_ARGUMENT, "%s is %s; allowed: %lld (%s) and each %lld behind it",
+                   starter->index, getenv(starter->index), (long long)first, starter->first,
+                   (long long)step);
   share->index = (share->index - first) / step;
-  if (!share->found || (share->index >= 0 && (share->count == 0 || share->index < share->count)))
-    return FT_OK;
+  if (share->count == 0 || share->index < share->count) return FT_OK;
   return ft_fail(FT_E_ARGUMENT, "%s is %s and %s %s; allowed: an index below the count",
                  starter->index, getenv(starter->index), starter->count, getenv(starter->count));
 }
@@ -83,9 +87,13 @@ static int from_environment(const char *option, int64_t of, int *shard, int *sha
                    "%s is auto, and JOB_COMPLETION_INDEX comes without a count; allowed: auto/N, N "
                    "being the completions of the job",
                    option);
-  if (index >= count || count > SHARDS_MOST)
-    return ft_fail(FT_E_ARGUMENT, "%s: the environment says process %lld of %lld; at most %d",
-                   option, (long long)index + 1, (long long)count, SHARDS_MOST);
+  if (count > SHARDS_MOST)
+    return ft_fail(FT_E_ARGUMENT, "%s: the environment says %lld processes; allowed: at most %d",
+                   option, (long long)count, SHARDS_MOST);
+  if (index >= count)
+    return ft_fail(FT_E_ARGUMENT,
+                   "%s: the environment says process %lld of %lld; allowed: an index of 0 to %lld",
+                   option, (long long)index + 1, (long long)count, (long long)count - 1);
   *shard = (int)index;
   *shards = (int)count;
   return FT_OK;
@@ -100,8 +108,8 @@ int cli_shard(const char *option, const char *text, int *shard, int *shards) {
   }
   if (!cli_share(text, &index, &count) || index < 1 || count < index || count > SHARDS_MOST) {
     return ft_fail(FT_E_ARGUMENT,
-                   "%s is '%s'; allowed: K/N with 1 <= K <= N <= %d, as 1/4, or auto", option, text,
-                   SHARDS_MOST);
+                   "%s is '%s'; allowed: K/N with 1 <= K <= N <= %d, as 1/4, auto, or auto/N",
+                   option, text, SHARDS_MOST);
   }
   *shard = (int)index - 1;
   *shards = (int)count;

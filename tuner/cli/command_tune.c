@@ -60,6 +60,7 @@ struct tuning {
   int shard, shards;         /* of its candidates; shards 0: all */
   struct cli_claims *claims; /* NULL: all requests are this process's */
   int claimants;             /* processes that share out the requests left */
+  int ours;                  /* requests that are not another process's */
   struct ft_ahead *ahead;    /* where the next request's search is begun */
   int index;                 /* of the request at hand */
   /* Of the request at hand, when its last candidate was done. */
@@ -231,6 +232,7 @@ static bool is_passed_over(struct tuning *tuning, const struct ft_request *reque
                            const char *text) {
   bool ours;
   report_failure(tuning, text, claim(tuning, text, &ours));
+  tuning->ours += ours;
   if (ours && !is_tuned(tuning, request)) return false;
   if (ours) cli_note(tuning->cli, "%s: has a measured winner, skipped", text);
   return true;
@@ -305,6 +307,11 @@ static int take_share(struct tuning *tuning) {
   const int count = options->request_count, shards = options->shards;
   const bool whole = count >= shards;
   tuning->claimants = 1;
+  if (options->claims != NULL && !whole)
+    cli_note(tuning->cli,
+             "--claims is not used: %d request%s for %d shards, so each has a share "
+             "of the candidates",
+             count, count == 1 ? "" : "s", shards);
   if (options->claims != NULL && whole) {
     if (shards > 1) tuning->claimants = shards;
     FT_TRY(cli_claims_open(&tuning->claims, options->claims));
@@ -352,6 +359,12 @@ static void tune_all(struct tuning *tuning) {
     tune_one(tuning, &cli->options.requests[i], i, count - i);
   }
   ft_ahead_free(tuning->ahead);
+  const bool is_first = tuning->workers == NULL || tuning->workers->lost == 0;
+  if (tuning->claims != NULL && is_first && tuning->ours == 0 && stop_signal == 0)
+    cli_note(cli,
+             "--claims '%s': other processes have claimed all of the %d request%s; a new run "
+             "needs a new folder",
+             cli->options.claims, count, count == 1 ? "" : "s");
   if (tuning->lost && tuning->workers != NULL) { /* the next worker prints all results */
     cli_tuned_drop(&tuning->tuned);
     return;
