@@ -73,9 +73,12 @@ static bool is_on(const fatune_session *session, const char *variable, bool usua
 /* ---- templates and stores ---- */
 
 static int open_templates(fatune_session *session, const char *folder) {
-  if (!folder || !*folder) folder = secure_getenv("FATUNE_TEMPLATE_DIR");
+  const bool is_given = folder && *folder;
+  if (!is_given) folder = secure_getenv("FATUNE_TEMPLATE_DIR");
   if (folder && !*folder) folder = NULL;
-  FT_TRY(ft_lua_open(&session->lua, folder));
+  const int status = ft_lua_open(&session->lua, folder);
+  if (status != FT_OK && folder && !is_given) ft_fail_within(status, "FATUNE_TEMPLATE_DIR");
+  FT_TRY(status);
   session->templates = ft_lua_templates_digest(session->lua);
   return FT_OK;
 }

@@ -413,6 +413,14 @@ START_TEST(cache_starts_empty) {
 }
 END_TEST
 
+START_TEST(a_folder_of_the_environment_is_named) {
+  setenv("FATUNE_TEMPLATE_DIR", "/nowhere/at/all", 1);
+  expect("doctor", 1);
+  expect_message("FATUNE_TEMPLATE_DIR: template folder: /nowhere/at/all: No such file");
+  unsetenv("FATUNE_TEMPLATE_DIR");
+}
+END_TEST
+
 START_TEST(cache_dir_goes_before_the_environment) {
   char line[256], expected[256];
   snprintf(line, sizeof line, "cache path --cache-dir '%s/other'", folder);
@@ -475,6 +483,7 @@ Suite *make_program_suite(void) {
   tcase_add_test(tests, a_switch_that_is_none_is_told);
   tcase_add_test(tests, cache_starts_empty);
   tcase_add_test(tests, cache_dir_goes_before_the_environment);
+  tcase_add_test(tests, a_folder_of_the_environment_is_named);
   tcase_add_test(tests, a_damaged_cache_is_told);
   suite_add_tcase(suite, tests);
   return suite;
