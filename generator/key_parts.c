@@ -4,7 +4,7 @@
  * Parts are for GPUs that the work tiles do not fill. They come in rounds of resident blocks. A
  * part costs its beginning and its end besides its steps, and the partial results are written, read
  * and merged in a second kernel. So there are few numbers worth a look: those that just fill one
- * round, two, three or four, and halves of the first.
+ * round, two, three or four, and some that fill less than one.
  *
  * Where only the device knows the lengths, the mean walk is taken to be half as long as the
  * longest. If blocks take whole walks, the launch lasts at least as long as the longest walk. If
@@ -17,16 +17,26 @@
 
 enum { ROUNDS_MOST = 4, PARTS_MOST = 256 };
 
-/* Microseconds, beside the steps. Guesses: see bench/ledger.md where they have been measured. */
-static const double PART_US = 1.5;  /* first loads, last products, the write of O */
-static const double MERGE_US = 4.2; /* the second kernel, which begins when all parts are done */
+/* Microseconds, beside the steps. These four and WAIT_US were fitted to 414 launches on an H200,
+ * each timed with two to six numbers of parts (bench/ledger.md, "How many parts"). */
+static const double PART_US = 1.8;  /* first loads, last products, the write of O */
+static const double MERGE_US = 1.3; /* the second kernel, which begins when all parts are done */
+static const double MERGE_PART_US = 0.03; /* a row's parts are put together one after the other */
+/* Of a step, whose K and V were asked for `stages` - 1 steps before. Where there is one stage, so
+ * much of a step before. */
+static const double WAIT_US = 0.14, ONE_STAGE = 0.4;
 
+/* Guesses. */
+static const double SHARES_US = 3;  /* blocks find out where their shares begin */
 static const double CLUSTER_US = 1; /* blocks wait for each other and read each other's parts */
 
+enum { WARPS_OF_SM = 4 };                  /* keep all tensor cores of a multiprocessor busy */
 static const double SM_BYTES_PER_CLK = 32; /* a multiprocessor loads no more, however idle others */
 /* Of e4m3, that a block of 8 warps makes operands of, as measured on an H200. */
 static const double BLOCK_BYTES_PER_CLK = 18;
 static const double PARTIAL_BYTES = 8; /* of a value of a partial O: written and read */
+/* Two blocks of each multiprocessor together read that much slower from DRAM than one of each. */
+static const double CROWD = 0.04;
 
 static int64_t min_of(int64_t a, int64_t b) {
   return a < b ? a : b;
@@ -56,22 +66,28 @@ static double step_us(const struct ft_walks *walks, const struct ft_arch *arch, 
   const double beside = busy > sms ? busy / sms : 1; /* blocks that share a multiprocessor */
   const double values = (double)walks->head_dim + walks->head_dim_v;
   const double flops = 2.0 * walks->block_m * walks->block_n * values;
-  const double bytes = (walks->of_bytes ? 1.0 : 2.0) * walks->block_n * values;
-  const double products = flops * beside / positive(walks->mma_flops_per_clk, 1024) / cycles_per_us;
+  const double bytes = positive(walks->bytes, 2) * walks->block_n * values;
+  /* A block with fewer warps takes longer, however idle its multiprocessor is. */
+  const double longer = WARPS_OF_SM / positive(walks->warps, WARPS_OF_SM);
+  const double products = flops * (beside > longer ? beside : longer) /
+                          positive(walks->mma_flops_per_clk, 1024) / cycles_per_us;
   const double share = beside / SM_BYTES_PER_CLK;
-  const double least = walks->of_bytes ? 1 / BLOCK_BYTES_PER_CLK : 0;
+  const double least = walks->converts ? 1 / BLOCK_BYTES_PER_CLK : 0;
   const double alone = bytes * (share > least ? share : least) / cycles_per_us;
   const double dram = positive(arch->dram_gbs, 500) * 1e3 / ft_piece_cost(walks->piece);
   /* Tiles that read the same K and V do so at about the same time: once from DRAM. */
-  const double together = bytes * busy / (double)max_of(1, walks->alike) / dram;
+  const double together = bytes * busy / (double)max_of(1, walks->alike) / dram *
+                          (1 + CROWD * ((beside < 2 ? beside : 2) - 1));
   const double loads = alone > together ? alone : together;
-  return products > loads ? products : loads;
+  const double wait = WAIT_US / (walks->stages > 1 ? walks->stages - 1 : ONE_STAGE);
+  return (products > loads ? products : loads) + wait;
 }
 
-/* What is written, read and merged besides the walks. */
+/* What is written, read and merged besides the walks, of so many parts of a row. */
 static double merging_us(const struct ft_walks *walks, const struct ft_arch *arch, double parts) {
   const double values = (double)walks->rows * parts * walks->head_dim_v;
-  return MERGE_US + values * PARTIAL_BYTES / (positive(arch->dram_gbs, 500) * 1e3);
+  return MERGE_US + MERGE_PART_US * parts +
+         values * PARTIAL_BYTES / (positive(arch->dram_gbs, 500) * 1e3);
 }
 
 /* Whole walks of mixed lengths, in `rounds` rounds of resident blocks. In the end the longest ones
@@ -97,9 +113,17 @@ static struct ft_key_parts shares_of(const struct ft_walks *walks, const struct 
                                 .steps = ft_stream_share(all, longest, slots)};
   const double parts = 2 + (double)walks->tiles / (double)slots; /* of a block */
   result.us = (double)result.steps * step_us(&apart, arch, (double)result.most) + parts * PART_US;
-  result.merge_us = merging_us(walks, arch, (double)result.most / (double)max_of(1, walks->tiles));
+  result.merge_us =
+      SHARES_US + merging_us(walks, arch, (double)result.most / (double)max_of(1, walks->tiles));
   result.us += result.merge_us;
   return result;
+}
+
+/* Parts of the mean walk. */
+static double mean_parts(const struct ft_walks *walks, const struct ft_key_parts *parts) {
+  if (walks->mean == 0 || walks->mean >= walks->steps) return (double)parts->most;
+  const double mean = (double)walks->mean / (double)parts->steps + 0.5;
+  return mean < 1 ? 1 : mean < (double)parts->most ? mean : (double)parts->most;
 }
 
 struct ft_key_parts ft_key_parts_divided(const struct ft_walks *walks, const struct ft_arch *arch,
@@ -107,15 +131,15 @@ struct ft_key_parts ft_key_parts_divided(const struct ft_walks *walks, const str
   const int64_t steps = max_of(1, walks->steps);
   struct ft_key_parts result = {.steps = (steps + parts - 1) / parts};
   result.most = (steps + result.steps - 1) / result.steps;
-  const int64_t all = walks->tiles * result.most, slots = slots_of(walks, arch);
-  const int64_t rounds = (all + slots - 1) / slots;
-  const double step = step_us(walks, arch, (double)min_of(all, slots));
-  result.us = (double)rounds * ((double)result.steps * step + PART_US);
+  const double mean = mean_parts(walks, &result), slots = (double)slots_of(walks, arch);
+  const double all = (double)walks->tiles * mean, busy = all < slots ? all : slots;
+  const double rounds = ceil(all / slots);
+  result.us = rounds * ((double)result.steps * step_us(walks, arch, busy) + PART_US);
   if (result.most == 1) {
-    if (walks->mixed) result.us = mixed_us(walks, arch, (double)rounds);
+    if (walks->mixed) result.us = mixed_us(walks, arch, rounds);
     return result;
   }
-  result.merge_us = merging_us(walks, arch, (double)result.most);
+  result.merge_us = merging_us(walks, arch, mean);
   result.us += result.merge_us;
   return result;
 }
@@ -154,12 +178,12 @@ static struct ft_key_parts of_cluster(const struct ft_walks *walks, const struct
 struct ft_key_parts ft_key_parts_of(const struct ft_walks *walks, const struct ft_arch *arch) {
   if (walks->cluster > 0) return of_cluster(walks, arch);
   if (walks->shared) return shares_of(walks, arch);
+  static const int eighths[] = {1, 2, 4, 6, 8, 8 * 2, 8 * 3, 8 * ROUNDS_MOST};
   struct ft_key_parts best = ft_key_parts_divided(walks, arch, 1);
-  const int64_t tiles = max_of(1, walks->tiles);
-  const int64_t most =
-      min_of(min_of(walks->steps, PARTS_MOST), ROUNDS_MOST * slots_of(walks, arch) / tiles);
-  for (int64_t quarters = 1; quarters <= 4 * ROUNDS_MOST; quarters += quarters < 4 ? 1 : 4) {
-    const int64_t parts = min_of(quarters * slots_of(walks, arch) / 4 / tiles, most);
+  const int64_t tiles = max_of(1, walks->tiles), slots = slots_of(walks, arch);
+  const int64_t most = min_of(min_of(walks->steps, PARTS_MOST), ROUNDS_MOST * slots / tiles);
+  for (size_t n = 0; n < sizeof eighths / sizeof *eighths; n++) {
+    const int64_t parts = min_of(eighths[n] * slots / 8 / tiles, most);
     if (parts < 2) continue;
     const struct ft_key_parts tried = ft_key_parts_divided(walks, arch, parts);
     if (tried.us < best.us) best = tried;
@@ -245,18 +269,20 @@ struct ft_key_parts ft_key_parts_of_rows(const struct ft_mask_rows *rows,
   return best;
 }
 
-int64_t ft_longest_walk(const struct ft_visibility *visibility, int64_t packed, int block_m,
-                        int block_n) {
-  const int64_t rows = visibility->nq * packed, tiles = (rows + block_m - 1) / block_m;
+void ft_walks_measure(struct ft_walks *walks, const struct ft_visibility *visibility,
+                      int64_t packed) {
+  const int64_t rows = visibility->nq * packed,
+                tiles = (rows + walks->block_m - 1) / walks->block_m;
   const int64_t looked_at[] = {0, tiles / 2, tiles - 1};
-  int64_t longest = 0;
+  int64_t steps[3];
   for (int n = 0; n < 3; n++) {
-    const int64_t first = looked_at[n] * block_m, end = min_of(first + block_m, rows);
+    const int64_t first = looked_at[n] * walks->block_m, end = min_of(first + walks->block_m, rows);
     const struct ft_interval queries = {first / packed, (end + packed - 1) / packed};
-    const struct ft_steps steps = ft_steps_of_queries(visibility, queries, block_n);
-    longest = max_of(longest, steps.end - steps.begin);
+    const struct ft_steps walk = ft_steps_of_queries(visibility, queries, walks->block_n);
+    steps[n] = max_of(0, walk.end - walk.begin);
   }
-  return longest;
+  walks->steps = max_of(max_of(steps[0], steps[1]), steps[2]);
+  walks->mean = (steps[0] + 4 * steps[1] + steps[2] + 5) / 6; /* by Simpson's rule, rounded up */
 }
 
 void ft_walks_of_request(struct ft_walks *walks, const struct ft_request *request,
@@ -268,5 +294,5 @@ void ft_walks_of_request(struct ft_walks *walks, const struct ft_request *reques
   walks->tiles = of_a_head * request->batch * (request->heads_q / pack.heads);
   walks->alike = of_a_head * (request->heads_q / request->heads_kv / pack.heads);
   walks->rows = request->batch * request->heads_q * request->seqlen_q;
-  walks->steps = ft_longest_walk(&visibility, packed, walks->block_m, walks->block_n);
+  ft_walks_measure(walks, &visibility, packed);
 }

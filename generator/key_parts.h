@@ -26,6 +26,7 @@ double ft_piece_cost(int piece);
 struct ft_walks {
   int64_t tiles; /* work tiles of all batch_heads */
   int64_t steps; /* of the longest walk */
+  int64_t mean;  /* of the mean walk, where that is known; 0: all are as long as the longest */
   int64_t rows;  /* query rows of all batch_heads */
   int64_t alike; /* work tiles that read the same K and V; 0: one */
   bool mixed;    /* only the device knows how long walks are: from none to the longest */
@@ -36,8 +37,11 @@ struct ft_walks {
   int blocks_per_sm;        /* that are resident on a multiprocessor at once */
   int block_m, block_n;     /* a step's scores */
   int head_dim, head_dim_v; /* padded */
-  bool of_bytes;            /* K and V have elements of a byte; else of two */
+  int bytes;                /* of an element of K and V; 0: two */
+  bool converts;            /* a block makes operands of what it loads */
   int piece;                /* bytes of a row of K or V that a load asks for at once; 0: any */
+  int stages;               /* steps of K and V that a block has room for; 0: one */
+  int warps;                /* of a block that compute; 0: enough for all tensor cores */
   double mma_flops_per_clk; /* of the family's products, on a multiprocessor */
 };
 
@@ -47,7 +51,7 @@ struct ft_pack {
   int bits, heads;
 };
 
-/* Fills in tiles, steps and rows from a request with lengths. */
+/* Fills in the first group from a request with lengths. */
 void ft_walks_of_request(struct ft_walks *walks, const struct ft_request *request,
                          struct ft_pack pack);
 
@@ -96,9 +100,9 @@ bool ft_key_parts_pay(int64_t tiles, int64_t slots);
  * its walks are divided. */
 int64_t ft_key_parts_most(const struct ft_walks *walks, const struct ft_arch *arch);
 
-/* Steps of the longest walk of tiles of block_m rows in steps of block_n keys, about. packed: heads
- * whose rows a tile has. */
-int64_t ft_longest_walk(const struct ft_visibility *visibility, int64_t packed, int block_m,
-                        int block_n);
+/* Fills in steps and mean from block_m and block_n: the first, the middle and the last tile are
+ * looked at. packed: heads whose rows a tile has. */
+void ft_walks_measure(struct ft_walks *walks, const struct ft_visibility *visibility,
+                      int64_t packed);
 
 #endif

@@ -188,86 +188,6 @@ START_TEST(rows_are_loaded_in_pieces) {
 }
 END_TEST
 
-/* Decoding divides its keys where its batch is small; heads that share keys share tiles. */
-START_TEST(defaults_fit_few_rows) {
-  static const struct {
-    const char *request, *gpu, *has, *lacks;
-  } cases[] = {
-      {"d128 hq32 hkv8 nq1 nk65536", "h200", "pack_gqa=1 split_keys=1", "block_m=128"},
-      {"d128 hq32 hkv8 b16 nq1 nk8192", "h200", "pack_gqa=1", "split_keys=1"},
-      {"d128 hq32 hkv8 b16 nq1 nk8192 pages=64", "h200", "pack_gqa=1 split_keys=1", "block_m=128"},
-      {"d128 hq32 hkv8 b500 nq1 nk8192 pages=16", "h200", "pack_gqa=1 split_keys=1", "block_m=128"},
-      {"d256 b9 nq3 nk8192 pages=64 dropout causal", "h200", "split_keys=1", "block_m=128"},
-      {"d128 hq32 hkv8 b16 nq1 nk8192 pages=16", "h200", "block_n=128 stages=2", "stages=3"},
-      /* Very many short walks. */
-      {"d128 hq32 hkv8 b128 nq1 nk2048 pages=64", "h200", "block_m=16 block_n=64", "split_keys"},
-      {"d128 hq32 hkv8 b115 nq1 nk2048 pages=64", "h200", "split_keys=1", "block_m=16"},
-      {"d128 hq32 hkv8 b128 nq1 nk2048 pages=16", "h200", "split_keys=1", "block_m=16"},
-      {"d128 hq16 hkv4 b512 nq1 nk1024 pages=16", "h200", "block_m=16 block_n=64", "split_keys"},
-      {"d128 hq32 hkv8 b512 nq1 nk4096 pages=64", "h200", "split_keys=1", "block_m=16"},
-      {"d128 hq32 hkv8 b4 nq4096 causal pages=64", "h200", "block_m=128 block_n=128", "lpt"},
-      {"d128 hq32 hkv8 b4 nq4096 causal pages=64", "h200", "multicast=2", "split_keys"},
-      {"d128 hq32 hkv8 b4 nq4096 causal pages=16", "h200", "block_m=128", "multicast"},
-      {"d128 hq24 hkv8 b4 nq4096 causal pages=64", "h200", "block_m=128", "multicast"},
-      /* By mma.sync: long walks of mixed lengths, and short ones; heads that are not packed read
-       * the same K and V side by side. */
-      {"kv=e4m3 d128 hq32 hkv8 b32 nq1 nk131072 pages=64", "h200", "split_keys=1", "block_m=64"},
-      {"kv=e4m3 d128 hq32 hkv8 b32 nq1 nk512 pages=64", "h200", "block_m=16", "split_keys=1"},
-      {"d128 hq32 hkv8 b32 nq1 nk131072 pages=4", "h200", "pack_gqa=1 split_keys=1", "wgmma"},
-      {"d128 hq32 hkv8 b32 nq1 nk32768 pages=16", "a100", "pack_gqa=1 split_keys=1", "block_m=64"},
-      {"d128 hq32 hkv8 b32 nq1 nk32768 pages=16", "l40s", "pack_gqa=1 split_keys=1", "block_m=64"},
-      {"d128 hq40 hkv8 b9 nq1 nk4096", "rtx4090", "block_m=16", "stages=3"},
-      {"fp32 d128 hq32 hkv8 b32 nq1 nk131072 pages=16", "h200", "block_m=16", "split_keys=1"},
-      {"d64 hq4 nq1 nk65536 dropout", "h200", "split_keys=1", "pack_gqa=1"},
-      {"d128 hq32 hkv8 nq1 nk1024", "h200", "pack_gqa=1 split_keys=8", "wgmma"},
-      {"d128 hq32 hkv8 nq1 nk4096", "h200", "pack_gqa=1 split_keys=8", "wgmma"},
-      {"d128 hq32 hkv8 nq8 nk4096 causal", "h200", "pack_gqa=1 split_keys=8", "block_m=16"},
-      {"d128 hq32 hkv8 nq1 nk4096", "a100", "mma_forward", "split_keys=8"},
-      {"d128 hq32 hkv8 b8 nq4096", "h200", "block_m=128", "direct_store=1"},
-      {"d128 hq32 hkv8 nq1 nk65536", "a100", "split_keys=1", "wgmma"},
-      {"d128 hq32 hkv8 b8 nq4096 causal", "a100", "mma_forward", "split_keys=1"},
-      {"d256 hq4 hkv2 nq1 nk70 causal", "h200", "stages=3", "block_m=128"},
-      /* K and V in e4m3: heads are packed though their rows are more than a block's. */
-      {"bf16 kv=e4m3 d128 hq16 hkv4 b16 nq7 nk25965", "h200", "pack_gqa=1", "warps=8"},
-      {"bf16 kv=e4m3 d128 hq8 hkv4 b16 nq2 nk20822 pages=16", "h200",
-       "warps=4 stages=3 q_in_regs=1 key_warps=4 pack_gqa=1 split_keys=1", "block_m=64"},
-      {"bf16 kv=e4m3 d128 hq32 hkv8 b4 nq4 nk4096 pages=64", "h200",
-       "block_n=64 warps=4 stages=3 key_warps=4 pack_gqa=1 split_keys=8", "block_m=64"},
-      /* Narrow heads in pages: whole walks, if they are short, all run at once and leave no
-       * multiprocessor without. */
-      {"d64 hq12 b16 nq8 nk1024 pages=64", "h200", "block_m=32 block_n=64 warps=4", "split_keys"},
-      {"d64 hq12 b16 nq16 nk1451 pages=256", "h200", "block_m=32 block_n=128", "split_keys"},
-      {"d64 hq12 b16 nq16 nk65536 pages=256", "h200", "wgmma_forward", "block_m=32"},
-      /* Clusters where there is one sequence, or even the longest walk is short. */
-      {"d64 hq12 nq16 nk905 pages=256", "h200", "mma_forward", "split_keys=1"},
-      {"fp16 d64 hq8 nq1 nk9111 pages=64", "h200", "key_warps=4 split_keys=8", "wgmma"},
-      {"fp16 d64 hq8 b4 nq7 nk1428 pages=256", "h200", "key_warps=4 split_keys=8", "wgmma"},
-      {"fp16 d64 hq8 b4 nq7 nk9111 pages=256", "h200", "wgmma_forward", "split_keys=8"},
-      {"d128 hq12 b16 nq8 nk1024 pages=64", "h200", "wgmma_forward", "block_m=32"},
-      /* Rows of 160 bytes, which mma_forward loads in pieces of 32; of 192, in pieces of 64. */
-      {"d80 hq16 b2 nq2 nk20000", "h200", "wgmma_forward", "split_keys=8"},
-      {"d96 hq16 b2 nq2 nk20000", "h200", "mma_forward", "wgmma"},
-      /* Longformer's mask; rows about alike; so many heads that the long rows of some end while
-       * those of others run. */
-      {"d64 hq32 nq16384 mask=128x128@0.039,25", "h200", "split_keys=1", "block_m=64"},
-      {"d128 hq16 nq16384 mask=128x128@0.039,25", "h200", "split_keys=1", "block_m=64"},
-      {"d128 hq16 nq16384 mask=128x128@0.039", "h200", "block_m=128", "split_keys"},
-      {"d128 hq16 b64 nq16384 mask=128x128@0.039,25", "h200", "block_m=128", "split_keys"},
-      {"e4m3 d128 hq16 nq16384 mask=128x128@0.039,25", "h200", "split_keys=1", "block_m=64"},
-  };
-  for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
-    const struct ft_arch gpu = known_gpu(cases[n].gpu);
-    struct ft_text text = FT_TEXT_INIT;
-    ck_assert_status(ft_request_parse(&request, cases[n].request), FT_OK);
-    ck_assert_status(ft_default_config(&request, &gpu, &config), FT_OK);
-    ft_config_print(&config, &text);
-    ck_assert_msg(strstr(text.data, cases[n].has) && !strstr(text.data, cases[n].lacks),
-                  "%s on %s: %s", cases[n].request, cases[n].gpu, text.data);
-    ft_text_free(&text);
-  }
-}
-END_TEST
-
 /* ---- equal shares of all steps ---- */
 
 /* Every step is in one share. A block begins a walk that others end at most once, and ends one at
@@ -490,7 +410,6 @@ Suite *make_key_parts_suite(void) {
   tcase_add_test(tests, hints_say_the_rows);
   tcase_add_test(tests, rows_are_loaded_in_pieces);
   tcase_add_test(tests, a_gpu_is_filled);
-  tcase_add_test(tests, defaults_fit_few_rows);
   tcase_add_test(tests, shares_cut_walks_into_few_parts);
   tcase_add_test(tests, walks_that_are_alike_stay_whole);
   tcase_add_loop_test(tests, the_workspace_suffices_for_shares, 0, 3);

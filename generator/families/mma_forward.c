@@ -102,7 +102,10 @@ void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *reque
   walks->blocks_per_sm = ft_budget_occupancy(budget, arch, registers);
   walks->block_m = ft_config_block_m(config);
   walks->block_n = ft_config_block_n(config);
-  walks->of_bytes = ft_kv_dtype(request) == FT_E4M3;
+  walks->bytes = ft_dtype_bytes(ft_kv_dtype(request));
+  walks->converts = ft_kv_dtype(request) == FT_E4M3;
+  walks->stages = ft_mma_forward_knobs(config)->stages;
+  walks->warps = ft_mma_forward_knobs(config)->warps;
   walks->piece = ft_mma_forward_piece(request, budget);
   walks->head_dim = own->d_pad;
   walks->head_dim_v = own->dv_pad;

@@ -56,6 +56,8 @@ void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_request *req
   walks->block_n = ft_config_block_n(config);
   walks->head_dim = own->d_pad;
   walks->head_dim_v = own->dv_pad;
+  walks->bytes = ft_dtype_bytes(request->dtype);
+  walks->stages = ft_wgmma_forward_knobs(config)->stages;
   walks->mma_flops_per_clk = FT_WGMMA_FLOPS_PER_CLK;
 }
 

@@ -242,9 +242,10 @@ int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_p
   walks->tiles = tiles;
   walks->alike = (int64_t)params->schedule.q_tiles * params->sequence.group;
   walks->rows = parts->rows;
-  walks->steps = run->ragged
-                     ? steps_of_table(params, run, walks)
-                     : ft_longest_walk(&run->visibility, packed, walks->block_m, walks->block_n);
+  if (run->ragged)
+    walks->steps = steps_of_table(params, run, walks);
+  else
+    ft_walks_measure(walks, &run->visibility, packed);
   if (has_shares(plan)) return divide_by_shares(params, plan, run, walks, workspace, units);
   if (has_longest(plan)) {
     divide_longest(params, plan, arguments->mask, walks, workspace, units);
