@@ -17,13 +17,14 @@
 
 enum { ROUNDS_MOST = 4, PARTS_MOST = 256 };
 
-/* Microseconds, beside the steps. These four and WAIT_US were fitted to 414 launches on an H200,
+/* Microseconds of a part, of merging and of waiting. They were fitted to 414 launches on an H200,
  * each timed with two to six numbers of parts (bench/ledger.md, "How many parts"). */
 static const double PART_US = 1.8;  /* first loads, last products, the write of O */
 static const double MERGE_US = 1.3; /* the second kernel, which begins when all parts are done */
-static const double MERGE_PART_US = 0.03; /* a row's parts are put together one after the other */
-/* Of a step, whose K and V were asked for `stages` - 1 steps before. Where there is one stage, so
- * much of a step before. */
+static const double MERGE_PART_US = 0.03; /* of each part of a row: one is added after the other */
+/* A step waits for its K and V. They were asked for `stages` - 1 steps before, and the wait is
+ * WAIT_US divided by that number. With one stage nothing was asked for before: then it is divided
+ * by ONE_STAGE. */
 static const double WAIT_US = 0.14, ONE_STAGE = 0.4;
 
 /* Guesses. */
@@ -35,7 +36,7 @@ static const double SM_BYTES_PER_CLK = 32; /* a multiprocessor loads no more, ho
 /* Of e4m3, that a block of 8 warps makes operands of, as measured on an H200. */
 static const double BLOCK_BYTES_PER_CLK = 18;
 static const double PARTIAL_BYTES = 8; /* of a value of a partial O: written and read */
-/* Two blocks of each multiprocessor together read that much slower from DRAM than one of each. */
+/* Where each multiprocessor has two blocks, DRAM is read that much slower than by one of each. */
 static const double CROWD = 0.04;
 
 static int64_t min_of(int64_t a, int64_t b) {

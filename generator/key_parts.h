@@ -38,7 +38,7 @@ struct ft_walks {
   int block_m, block_n;     /* a step's scores */
   int head_dim, head_dim_v; /* padded */
   int bytes;                /* of an element of K and V; 0: two */
-  bool converts;            /* a block makes operands of what it loads */
+  bool converts;            /* blocks turn the bytes of K and V into operands of 16 bits */
   int piece;                /* bytes of a row of K or V that a load asks for at once; 0: any */
   int stages;               /* steps of K and V that a block has room for; 0: one */
   int warps;                /* of a block that compute; 0: enough for all tensor cores */
