@@ -271,7 +271,7 @@ class Attention(WithDriver):
         self.session.cached_plan = lambda request: requests.append(request) or plan(request)
         try:
             mask = fatune.BlockMask(blocks, 64, 64, 512, 512, session=self.session)
-            self.launch(q, q, q, mask=mask)
+            fatune.attention(q, q, q, mask=mask, session=self.session)
         finally:
             del self.session.cached_plan
         self.assertEqual(mask.longest[0], 4)  # 8 of 1.875
