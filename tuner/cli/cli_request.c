@@ -129,7 +129,7 @@ static int flush_words(struct cli_options *options) {
   struct ft_text *const words = &options->draft.words;
   if (words->length == 0) return FT_OK;
   FT_TRY(ft_text_status(words));
-  int status = add_text(options, words->data);
+  const int status = add_text(options, words->data);
   /* In "d128 nq128 backward" the words before it are a request already. */
   if (status == FT_E_ARGUMENT && names_pass(words->data))
     ft_fail_within(status, "'%s' begins a request, and is all of it", words->data);
