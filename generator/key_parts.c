@@ -3,8 +3,8 @@
  *
  * Parts are for GPUs that the work tiles do not fill. They come in rounds of resident blocks. A
  * part costs its beginning and its end besides its steps, and the partial results are written, read
- * and merged in a second kernel. So there are few numbers worth a look: those that just fill one
- * round, two, three or four, and some that fill less than one.
+ * and merged in a second kernel. So few numbers of parts are worth a look: those whose blocks just
+ * fill one round, two, three or four, and some whose blocks fill a part of one.
  *
  * Where only the device knows the lengths, the mean walk is taken to be half as long as the
  * longest. If blocks take whole walks, the launch lasts at least as long as the longest walk. If

@@ -48,14 +48,14 @@ START_TEST(defaults_fit_few_rows) {
       {"d128 hq32 hkv8 nq1 nk65536", "a100", "split_keys=1", "wgmma"},
       {"d128 hq32 hkv8 b8 nq4096 causal", "a100", "mma_forward", "split_keys=1"},
       {"d256 hq4 hkv2 nq1 nk70 causal", "h200", "stages=3", "block_m=128"},
-      /* K and V in e4m3: heads are packed though their rows are more than a block's. */
+      /* K and V in e4m3: heads share tiles, though together they have more rows than a tile. */
       {"bf16 kv=e4m3 d128 hq16 hkv4 b16 nq7 nk25965", "h200", "pack_gqa=1", "warps=8"},
       {"bf16 kv=e4m3 d128 hq8 hkv4 b16 nq2 nk20822 pages=16", "h200",
        "warps=4 stages=3 q_in_regs=1 key_warps=4 pack_gqa=1 split_keys=1", "block_m=64"},
       {"bf16 kv=e4m3 d128 hq32 hkv8 b4 nq4 nk4096 pages=64", "h200",
        "block_n=64 warps=4 stages=3 key_warps=4 pack_gqa=1 split_keys=8", "block_m=64"},
-      /* Narrow heads in pages: whole walks, if they are short, all run at once and leave no
-       * multiprocessor without. */
+      /* Narrow heads in pages. Blocks take whole walks if these are short, if all run at once, and
+       * if every multiprocessor has one. */
       {"d64 hq12 b16 nq8 nk1024 pages=64", "h200", "block_m=32 block_n=64 warps=4", "split_keys"},
       {"d64 hq12 b16 nq16 nk1451 pages=256", "h200", "block_m=32 block_n=128", "split_keys"},
       {"d64 hq12 b16 nq16 nk65536 pages=256", "h200", "wgmma_forward", "block_m=32"},
@@ -65,7 +65,7 @@ START_TEST(defaults_fit_few_rows) {
       {"fp16 d64 hq8 b4 nq7 nk1428 pages=256", "h200", "key_warps=4 split_keys=8", "wgmma"},
       {"fp16 d64 hq8 b4 nq7 nk9111 pages=256", "h200", "wgmma_forward", "split_keys=8"},
       {"d128 hq12 b16 nq8 nk1024 pages=64", "h200", "wgmma_forward", "block_m=32"},
-      /* Rows of 160 bytes, which mma_forward loads in pieces of 32; of 192, in pieces of 64. */
+      /* mma_forward loads rows of 160 bytes in pieces of 32, and rows of 192 in pieces of 64. */
       {"d80 hq16 b2 nq2 nk20000", "h200", "wgmma_forward", "split_keys=8"},
       {"d96 hq16 b2 nq2 nk20000", "h200", "mma_forward", "wgmma"},
       /* Longformer's mask; rows about alike; so many heads that the long rows of some end while
@@ -85,12 +85,8 @@ END_TEST
 
 static struct ft_walks walks_of(const struct ft_request *asked, const struct ft_config *of,
                                 const struct ft_arch *gpu) {
-  if (of->family == &ft_mma_forward_family) return ft_mma_forward_walks_of(asked, of, gpu);
-  const struct ft_budget of_it = ft_budget_of(asked, of, gpu);
-  struct ft_walks walks = {0};
-  ft_wgmma_forward_walks(&walks, asked, of, &of_it);
-  ft_walks_of_request(&walks, asked, ft_pack_of(of, asked));
-  return walks;
+  return of->family == &ft_mma_forward_family ? ft_mma_forward_walks_of(asked, of, gpu)
+                                              : ft_wgmma_forward_walks_of(asked, of, gpu);
 }
 
 /* What took least time on an H200, or at most 5 % more. */
@@ -99,7 +95,8 @@ START_TEST(as_many_parts_as_were_fast) {
     const char *request, *config;
     int least, most;
   } cases[] = {
-      /* 433 us whole, 224 by two parts: a warp alone is no faster on an idle multiprocessor. */
+      /* 433 us whole, 224 by two parts. Blocks have one warp, which leaves most of a
+       * multiprocessor idle. */
       {"fp32 d256 hq16 hkv8 b8 nq7 nk1679",
        "mma_forward block_m=16 block_n=16 warps=1 stages=1 split_keys=1 ctas_per_sm=1", 2, 4},
       /* 13.1 us whole, 9.1 by two: merging two parts takes little. */
@@ -119,10 +116,12 @@ START_TEST(as_many_parts_as_were_fast) {
        "mma_forward block_m=16 block_n=128 warps=4 stages=3 q_in_regs=1 key_warps=4 split_keys=1 "
        "ctas_per_sm=1",
        40, 110},
-      /* 31.6 us by 6 parts, 23.3 by 10: most walks of a causal problem have fewer. */
+      /* 31.6 us by 6 parts of the longest walk, 23.3 by 10. The mean walk of a causal problem is
+       * half as long, and has half as many. */
       {"tf32 d96 nq2740 causal",
        "mma_forward block_m=128 block_n=96 warps=4 stages=1 split_keys=1 ctas_per_sm=1", 9, 12},
-      /* 21.4 us by 3, 22.1 by 4, 26.1 by 6: these fill one round of blocks and not two. */
+      /* 3 or 4 parts fit into one round of blocks and take 21.4 and 22.1 us. 6 need a second
+       * round, and take 26.1. */
       {"bf16 d64 hq8 hkv4 b8 nq4 nk8192",
        "wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1 integer_max=1 lazy_rescale=1 "
        "direct_store=1 pack_gqa=1 split_keys=1",
@@ -140,7 +139,8 @@ START_TEST(as_many_parts_as_were_fast) {
 }
 END_TEST
 
-/* 16 tiles of 128 queries, which see from 2 to 32 steps of 64 keys, or all of them. */
+/* There are 16 tiles of 128 queries. Under the causal mask they see from 2 to 32 steps of 64 keys;
+ * without it each sees 32. */
 START_TEST(walks_have_a_mean) {
   const struct ft_request causal = known_request("d64 nq2048 causal"),
                           all = known_request("d64 nq2048");

@@ -108,7 +108,7 @@ static double sum_of(const struct ft_trees *trees, const struct ft_features *fea
 }
 
 /* The sums of several configs are those of each config alone. The number of configs is drawn. The
- * code adds the leaves of four trees at a time, so up to three trees are left out, too. */
+ * code adds the leaves of four trees at a time. So the test also leaves out up to three trees. */
 START_TEST(sums_are_of_all_trees) {
   const struct ft_arch h200 = arch_of("h200");
   const struct ft_trees *whole;

@@ -354,12 +354,10 @@ END_TEST
 /* Into how many parts the model expects the walks of such a run to be divided. */
 static int64_t reckoned(const fatune_arguments *run, bool by_wgmma) {
   struct ft_request asked = request;
-  struct ft_walks walks = {0};
   asked.batch = run->batch, asked.heads_q = run->heads_q, asked.heads_kv = run->heads_kv;
   asked.seqlen_q = run->seqlen_q, asked.seqlen_k = run->seqlen_k;
-  if (!by_wgmma) ft_mma_forward_walks(&walks, &asked, &config, &budget, &arch);
-  if (by_wgmma) ft_wgmma_forward_walks(&walks, &asked, &config, &budget);
-  ft_walks_of_request(&walks, &asked, ft_pack_of(&config, &asked));
+  const struct ft_walks walks = by_wgmma ? ft_wgmma_forward_walks_of(&asked, &config, &arch)
+                                         : ft_mma_forward_walks_of(&asked, &config, &arch);
   return ft_key_parts_of(&walks, &arch).most;
 }
 

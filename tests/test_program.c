@@ -219,7 +219,7 @@ START_TEST(emit_has_a_document) {
 }
 END_TEST
 
-/* What it says stands in a request, without --score, for one that is built in. */
+/* The word that it tells names a built-in score function in a request, without --score. */
 START_TEST(explain_tells_how_requests_name_a_score) {
   char command[128], word[32];
   expect("explain --score alibi --json", 0);

@@ -93,8 +93,9 @@ void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *reque
                           const struct ft_config *config, const struct ft_budget *budget,
                           const struct ft_arch *arch) {
   const struct ft_mma_forward_budget *const own = ft_mma_forward_budget(budget);
-  const int split = ft_mma_forward_knobs(config)->split_keys;
-  walks->cluster = split > 1 ? split : 0;
+  const struct ft_mma_forward_knobs *const k = ft_mma_forward_knobs(config);
+  const enum ft_dtype kv_dtype = ft_kv_dtype(request);
+  walks->cluster = k->split_keys > 1 ? k->split_keys : 0;
   walks->mixed = request->pages > 0 && request->batch != 1;
   walks->shared = schedule(request, config) == FT_SCHEDULE_STREAM;
   /* Equal shares are of blocks that are all resident, however many registers the compiler takes. */
@@ -102,10 +103,10 @@ void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *reque
   walks->blocks_per_sm = ft_budget_occupancy(budget, arch, registers);
   walks->block_m = ft_config_block_m(config);
   walks->block_n = ft_config_block_n(config);
-  walks->bytes = ft_dtype_bytes(ft_kv_dtype(request));
-  walks->converts = ft_kv_dtype(request) == FT_E4M3;
-  walks->stages = ft_mma_forward_knobs(config)->stages;
-  walks->warps = ft_mma_forward_knobs(config)->warps;
+  walks->bytes = ft_dtype_bytes(kv_dtype);
+  walks->converts = kv_dtype == FT_E4M3;
+  walks->stages = k->stages;
+  walks->warps = k->warps;
   walks->piece = ft_mma_forward_piece(request, budget);
   walks->head_dim = own->d_pad;
   walks->head_dim_v = own->dv_pad;

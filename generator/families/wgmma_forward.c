@@ -46,9 +46,9 @@ int ft_wgmma_forward_cluster(const struct ft_config *config) {
 void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_request *request,
                             const struct ft_config *config, const struct ft_budget *budget) {
   const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
-  const int split = ft_wgmma_forward_knobs(config)->split_keys;
+  const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(config);
   walks->blocks_per_sm = 1;
-  walks->cluster = split > 1 ? split : 0;
+  walks->cluster = k->split_keys > 1 ? k->split_keys : 0;
   walks->mixed = request->pages > 0 && request->batch != 1;
   walks->shared = schedule(request, config) == FT_SCHEDULE_STREAM;
   walks->longest = schedule(request, config) == FT_SCHEDULE_LONGEST;
@@ -57,8 +57,18 @@ void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_request *req
   walks->head_dim = own->d_pad;
   walks->head_dim_v = own->dv_pad;
   walks->bytes = ft_dtype_bytes(request->dtype);
-  walks->stages = ft_wgmma_forward_knobs(config)->stages;
+  walks->stages = k->stages;
   walks->mma_flops_per_clk = FT_WGMMA_FLOPS_PER_CLK;
+}
+
+struct ft_walks ft_wgmma_forward_walks_of(const struct ft_request *request,
+                                          const struct ft_config *config,
+                                          const struct ft_arch *arch) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  struct ft_walks walks = {0};
+  ft_wgmma_forward_walks(&walks, request, config, &budget);
+  ft_walks_of_request(&walks, request, ft_pack_of(config, request));
+  return walks;
 }
 
 /* ---- rules ---- */

@@ -135,4 +135,9 @@ int ft_wgmma_forward_cluster(const struct ft_config *config);
 void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_request *request,
                             const struct ft_config *config, const struct ft_budget *budget);
 
+/* What a run of a request with lengths has to do. */
+struct ft_walks ft_wgmma_forward_walks_of(const struct ft_request *request,
+                                          const struct ft_config *config,
+                                          const struct ft_arch *arch);
+
 #endif

@@ -271,16 +271,6 @@ static const struct {
     {256, {TILE(64, 64), .stages = 2, .q_stages = 1, .direct_store = 1}},
 };
 
-/* What a run of a request with lengths has to do. */
-static struct ft_walks walks_of(const struct ft_request *request, const struct ft_arch *arch,
-                                const struct ft_config *config) {
-  const struct ft_budget budget = ft_budget_of(request, config, arch);
-  struct ft_walks walks = {0};
-  ft_wgmma_forward_walks(&walks, request, config, &budget);
-  ft_walks_of_request(&walks, request, ft_pack_of(config, request));
-  return walks;
-}
-
 /* A division that was estimated to win less lost time on an H200. */
 static const double DIVIDED = 1.25;
 
@@ -299,7 +289,7 @@ static double softmax_us(const struct ft_arch *arch, const struct ft_config *con
 static double estimate(const struct ft_request *request, const struct ft_arch *arch,
                        const struct ft_config *config, int64_t *tiles) {
   static const double BESIDE = 1e-3;
-  const struct ft_walks walks = walks_of(request, arch, config);
+  const struct ft_walks walks = ft_wgmma_forward_walks_of(request, config, arch);
   *tiles = walks.tiles;
   const struct ft_wgmma_forward_knobs *const knobs_of = ft_wgmma_forward_knobs(config);
   const struct ft_key_parts parts =
@@ -353,7 +343,7 @@ static bool take_divided(const struct ft_request *request, const struct ft_arch 
                          const struct ft_wgmma_forward_knobs *knobs_of, struct ft_config *config) {
   const struct ft_config split = ft_config_make(&ft_wgmma_forward_family, knobs_of);
   if (!ft_wgmma_forward_fits(request, arch, &split)) return false;
-  const struct ft_walks walks = walks_of(request, arch, &split);
+  const struct ft_walks walks = ft_wgmma_forward_walks_of(request, &split, arch);
   const int packed = ft_pack_of(&split, request).heads;
   const struct ft_mask_rows rows = ft_mask_rows_of_request(request, &walks, packed);
   if (ft_key_parts_of_rows(&rows, &walks, arch).most == 1) return false;
@@ -393,7 +383,7 @@ static void alone_where_long(const struct ft_request *request, const struct ft_a
   if (!ft_request_tiles_differ(request) || knobs_of.split_keys || knobs_of.lpt ||
       request->mask_rows > 0 || request->heads_kv == 0 ||
       request->seqlen_k < 2 * request->seqlen_q ||
-      walks_of(request, arch, config).tiles > max_int(1, arch->sm_count))
+      ft_wgmma_forward_walks_of(request, config, arch).tiles > max_int(1, arch->sm_count))
     return;
   knobs_of.lpt = 1;
   knobs_of.multicast = 0;

@@ -39,8 +39,8 @@ const struct ft_fit_choice *ft_fit_choice_of(enum ft_pass pass, const struct ft_
  * worth asking for others, too. *place is 0 before the first. NULL beyond the last. */
 const char *ft_fit_start(const struct ft_family *family, const struct ft_arch *arch, int *place);
 
-/* The fit multiplies a prediction by hand by a factor. The factor's logarithm is a sum over the
- * trees of the pass and the trees of the config's family. NULL: there are none. */
+/* The fit corrects each prediction by hand by a factor. The logarithm of the factor is a sum over
+ * the trees of the pass and the trees of the config's family. NULL: there are none. */
 const struct ft_trees *ft_fit_trees_of_pass(enum ft_pass pass, const struct ft_arch *arch);
 const struct ft_trees *ft_fit_trees_of_family(const struct ft_family *family,
                                               const struct ft_arch *arch);

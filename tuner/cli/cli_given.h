@@ -51,7 +51,8 @@ struct cli_options {
   const char *emulate; /* the GPU of --gpu emulator[:GPU]; NULL: none is emulated */
   int device;          /* 1 + CUDA ordinal; 0: the first */
   const char *config;
-  const char *score; /* of all requests */
+  const char *score;    /* of all requests */
+  int64_t score_number; /* of score, when the session is open */
   const char *output;
 
   enum ft_effort effort;

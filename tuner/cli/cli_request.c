@@ -130,7 +130,7 @@ static int flush_words(struct cli_options *options) {
   if (words->length == 0) return FT_OK;
   FT_TRY(ft_text_status(words));
   const int status = add_text(options, words->data);
-  /* In "d128 nq128 backward" the words before it are a request already. */
+  /* In "d128 nq128 backward" the first two words are a request, and the last begins another. */
   if (status == FT_E_ARGUMENT && names_pass(words->data))
     ft_fail_within(status, "'%s' begins a request, and is all of it", words->data);
   ft_text_clear(words);

@@ -66,9 +66,9 @@ static int explain_emulate(const struct cli *cli, int status) {
 
 /* The score function of --score becomes that of all requests. */
 static int take_score(struct cli *cli, fatune_session *session) {
-  int64_t number;
   if (cli->options.score == NULL) return FT_OK;
-  FT_TRY(cli_score_add(cli->options.score, session, &number));
+  FT_TRY(cli_score_add(cli->options.score, session, &cli->options.score_number));
+  const int64_t number = cli->options.score_number;
   for (int i = 0; i < cli->options.request_count; ++i) {
     struct ft_request *const request = &cli->options.requests[i];
     if (request->score != 0 && request->score != number)

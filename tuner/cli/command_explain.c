@@ -11,12 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int explain_score(struct cli *cli, fatune_session *session) {
+static int explain_score(struct cli *cli, const fatune_session *session) {
   struct ft_score score;
-  int64_t number;
-  FT_TRY(cli_score_add(cli->options.score, session, &number));
   FT_TRY(cli_score_read(cli->options.score, session, &score));
-  const int status = cli_explain_score(cli, &score, number);
+  const int status = cli_explain_score(cli, &score, cli->options.score_number);
   ft_score_free(&score);
   return status;
 }
