@@ -110,6 +110,7 @@ START_TEST(failures_are_documents_with_json) {
   root = document("emit");
   error = json_object_get(root, "error");
   ck_assert_int_eq(json_integer_value(json_object_get(error, "exit")), 2);
+  ck_assert_ptr_nonnull(strstr(text_at(error, "message"), "stderr tells what is wrong"));
   json_decref(root);
   expect_message("unrecognized option '--bogus'");
 }

@@ -310,8 +310,7 @@ static void keep_promise(int code, void *unused) {
   (void)unused;
   if (promised.name == NULL || code != argp_err_exit_status) return;
   printf("{\n  \"schema\": \"%s/1\",\n  \"error\": {\"exit\": %d, \"status\": \"invalid "
-         "argument\", \"message\": \"bad command "
-         "line\"}\n}\n",
+         "argument\", \"message\": \"bad command line; stderr tells what is wrong\"}\n}\n",
          promised.name, code);
   fflush(stdout);
 }
