@@ -20,7 +20,7 @@ struct ft_map_key {
   uint64_t strides[FT_MAP_DIMENSIONS - 1]; /* bytes; stride n is of dimension n + 1 */
   unsigned box[FT_MAP_DIMENSIONS];
   unsigned dimensions;
-  int type, swizzle;
+  int type, promotion;
 };
 
 enum { FT_MAP_KEY_WORDS = 2 * FT_MAP_DIMENSIONS + (FT_MAP_DIMENSIONS + 3) / 2, FT_MAP_WORDS = 16 };

@@ -7,8 +7,9 @@
 
 #include "generator/status.h"
 
-enum { ROW_BYTES = 128, STRIDE_BYTES = 16 }; /* strides are multiples */
-enum { TYPE_UINT8 = 0, TYPE_FLOAT16 = 6, TYPE_BFLOAT16 = 9, SWIZZLE_128B = 3, PROMOTE_TO_128B = 2 };
+enum { ROW_BYTES = 128, SECTOR_BYTES = 32, STRIDE_BYTES = 16 }; /* strides are multiples */
+enum { TYPE_UINT8 = 0, TYPE_FLOAT16 = 6, TYPE_BFLOAT16 = 9, SWIZZLE_128B = 3 };
+enum { PROMOTE_TO_64B = 1, PROMOTE_TO_128B = 2 };
 
 /* A dimension of one element has any stride, and TMA wants none that is 0 there. */
 static uint64_t stride_bytes(int64_t bytes, int extent, uint64_t otherwise) {
@@ -24,6 +25,18 @@ static int type_of(enum ft_dtype dtype) {
   case FT_TF32: break;
   }
   return TYPE_UINT8;
+}
+
+/* L2 fills a line of 128 bytes by sectors of 32, the whole line where that is asked for. A line
+ * that holds the end of a row and the begin of the next head's is of use to both. Where heads are
+ * read far apart in time, it comes from memory twice, and half lines are better. That is not so
+ * where a row ends within a sector (bench/ledger.md, "Lines that two heads share"). */
+static int promotion_of(const struct ft_mapped *tensor) {
+  const bool is_alone = tensor->tensor->stride.row == tensor->columns; /* the next row follows */
+  const int row_bytes = tensor->columns * ft_dtype_bytes(tensor->dtype);
+  const bool shares_lines =
+      !is_alone && row_bytes % ROW_BYTES != 0 && row_bytes % SECTOR_BYTES == 0;
+  return tensor->heads_apart && shares_lines ? PROMOTE_TO_64B : PROMOTE_TO_128B;
 }
 
 /* Strides are in bytes. */
@@ -56,7 +69,7 @@ static struct ft_map_key key_of(const struct ft_mapped *tensor) {
                            .box = {(unsigned)(ROW_BYTES / bytes)},
                            .dimensions = 1,
                            .type = type_of(tensor->dtype),
-                           .swizzle = SWIZZLE_128B};
+                           .promotion = promotion_of(tensor)};
   const int packed = tensor->packed ? tensor->packed : 1;
   if (tensor->ragged) {
     add_rows_of_sequences(&key, tensor, bytes);
@@ -77,7 +90,7 @@ static int encode(const struct ft_mapped *tensor, const struct ft_map_key *key,
   const struct ft_stride *const stride = &tensor->tensor->stride;
   const cu_result result = driver->tensor_map_encode(
       tensor->map->opaque, key->type, key->dimensions, (void *)(uintptr_t)key->address,
-      key->extents, key->strides, key->box, steps, 0, key->swizzle, PROMOTE_TO_128B, 0);
+      key->extents, key->strides, key->box, steps, 0, SWIZZLE_128B, key->promotion, 0);
   if (!result) return FT_OK;
   const int status = ft_driver_status(driver, result, "cuTensorMapEncodeTiled");
   if (result != CU_INVALID_VALUE) return status; /* what went wrong before, not these arguments */

@@ -12,6 +12,7 @@
 #include "runtime/map_cache.h"
 #include "runtime/families/wgmma_forward.h"
 #include "runtime/launch.h"
+#include "runtime/tensor_maps.h"
 #include "tests/fake/use_fake.h"
 #include "tests/fresh_seed.h"
 #include "tests/suites.h"
@@ -235,6 +236,42 @@ START_TEST(as_many_sets_alternate_as_there_are_slots) {
 }
 END_TEST
 
+/* Rows of 96 bytes share lines with other heads. Those of 128 and 256 do not, nor those of a single
+ * head. Rows of 80 bytes share sectors, too. */
+START_TEST(heads_that_share_lines_and_are_apart_are_read_by_halves_of_them) {
+  enum { HALVES = 1, LINES = 2 };
+  static const struct {
+    int columns, heads;
+    enum ft_dtype dtype;
+    bool heads_apart;
+    int promotion;
+  } cases[] = {{48, 8, FT_BF16, true, HALVES},  {48, 8, FT_BF16, false, LINES},
+               {48, 1, FT_BF16, true, LINES},   {64, 8, FT_BF16, true, LINES},
+               {160, 2, FT_FP16, true, HALVES}, {128, 8, FT_FP16, true, LINES},
+               {64, 8, FT_E4M3, true, HALVES},  {128, 8, FT_E4M3, true, LINES},
+               {40, 8, FT_BF16, true, LINES},   {80, 8, FT_E4M3, true, LINES}};
+  for (int n = 0; n < FT_COUNT(cases); n++) {
+    const struct ft_arg_tensor pool = {
+        0x10000, {1 << 20, cases[n].heads * cases[n].columns, cases[n].columns}};
+    struct ft_tensor_map map;
+    const struct ft_mapped tensor = {.name = "k",
+                                     .map = &map,
+                                     .tensor = &pool,
+                                     .columns = cases[n].columns,
+                                     .rows = 64,
+                                     .heads = cases[n].heads,
+                                     .batch = 1,
+                                     .box_rows = 64,
+                                     .ragged = true,
+                                     .of_query = 1,
+                                     .dtype = cases[n].dtype,
+                                     .heads_apart = cases[n].heads_apart};
+    ck_assert_status(ft_map_tensors(&tensor, 1, NULL, &driver), FT_OK);
+    ck_assert_msg((int)(map.opaque[14] & UINT32_MAX) == cases[n].promotion, "case %d", n);
+  }
+}
+END_TEST
+
 START_TEST(a_refused_map_is_not_kept) {
   struct ft_map_cache *const cache = new_cache();
   const struct subject subject = some_subject();
@@ -355,6 +392,7 @@ Suite *make_tensor_maps_suite(void) {
   tcase_add_test(tests, a_tensor_finds_its_own_maps_alone);
   tcase_add_test(tests, every_bit_of_a_key_counts);
   tcase_add_test(tests, as_many_sets_alternate_as_there_are_slots);
+  tcase_add_test(tests, heads_that_share_lines_and_are_apart_are_read_by_halves_of_them);
   tcase_add_test(tests, a_refused_map_is_not_kept);
   tcase_add_test(tests, a_fault_of_before_is_not_blamed_on_the_arguments);
   tcase_add_test(tests, many_threads_find_what_they_would_have_made);

@@ -96,12 +96,14 @@ int ft_tiled_backward_map(struct ft_launch *launch, int keys_k, int keys_v,
   const enum ft_dtype dtype = request->dtype;
   const bool ragged = request->ragged;
   const struct ft_mapped tensors[] = {
-      {"q", &tiled->q, &p->q, d, nq, heads_q, batch, queries, ragged, 0, 1, dtype},
-      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, keys_k, ragged, 0, 1, dtype},
-      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, keys_v, ragged, 0, 1, dtype},
-      {"dout", &tiled->dout, &p->dout, dv, nq, heads_q, batch, queries, ragged, 0, 1, dtype},
-      {"dk", &tiled->dk, &p->dk, d, nk, heads_kv, batch, WARPGROUP_KEYS, ragged, 0, 1, dtype},
-      {"dv", &tiled->dv, &p->dv, dv, nk, heads_kv, batch, WARPGROUP_KEYS, ragged, 0, 1, dtype}};
+      {"q", &tiled->q, &p->q, d, nq, heads_q, batch, queries, ragged, 0, 1, dtype, false},
+      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, keys_k, ragged, 0, 1, dtype, false},
+      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, keys_v, ragged, 0, 1, dtype, false},
+      {"dout", &tiled->dout, &p->dout, dv, nq, heads_q, batch, queries, ragged, 0, 1, dtype, false},
+      {"dk", &tiled->dk, &p->dk, d, nk, heads_kv, batch, WARPGROUP_KEYS, ragged, 0, 1, dtype,
+       false},
+      {"dv", &tiled->dv, &p->dv, dv, nk, heads_kv, batch, WARPGROUP_KEYS, ragged, 0, 1, dtype,
+       false}};
   const int stored = ft_outputs_are_wide(request) ? 2 : 0; /* dK and dV, from registers */
   return ft_map_tensors(tensors, FT_COUNT(tensors) - stored, launch->plan->maps, driver);
 }

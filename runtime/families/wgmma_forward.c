@@ -237,9 +237,9 @@ static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *
 /* ---- tensor maps ---- */
 
 /* The pools of K and V as sequences, packed: pages and heads are one dimension. There is a box for
- * each page, or for a part of one. */
+ * each page, or for a part of one. is_read_once: by the one work tile of a sequence and head. */
 static int map_pages(struct ft_mapped *k_and_v, struct ft_arg_tensor *slotted,
-                     struct ft_arg_pages *pages, int page) {
+                     struct ft_arg_pages *pages, int page, bool is_read_once) {
   struct ft_arg_slots *const slots[] = {&pages->k, &pages->v};
   for (int n = 0; n < 2; n++) {
     struct ft_mapped *const pool = &k_and_v[n];
@@ -249,6 +249,7 @@ static int map_pages(struct ft_mapped *k_and_v, struct ft_arg_tensor *slotted,
     pool->tensor = &slotted[n];
     pool->rows = page;
     pool->ragged = true;
+    pool->heads_apart = is_read_once;
     if (pool->box_rows > page) pool->box_rows = page;
   }
   return FT_OK;
@@ -302,15 +303,16 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
   const int d = request->head_dim, dv = request->head_dim_v;
   const enum ft_dtype dtype = request->dtype, of_o = ft_output_dtype(request);
   struct ft_mapped tensors[] = {
-      {"q", &tiled->q, &p->q, d, nq, heads_q, of_rows, q_rows, cut, packed, of_query, dtype},
-      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype},
-      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype},
-      {"o", &tiled->o, &p->o, dv, nq, heads_q, of_rows, WARPGROUP_ROWS, cut, packed, of_query,
-       of_o},
+      {"q", &tiled->q, &p->q, d, nq, heads_q, of_rows, q_rows, cut, packed, of_query, dtype, false},
+      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype, false},
+      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype, false},
+      {"o", &tiled->o, &p->o, dv, nq, heads_q, of_rows, WARPGROUP_ROWS, cut, packed, of_query, of_o,
+       false},
       {.name = "captured"}};
   struct ft_arg_tensor slotted[2], columns;
   if (turns_values(launch->plan)) map_values(&tensors[2], &columns, launch);
-  if (page > 0) FT_TRY(map_pages(&tensors[1], slotted, &tiled->rest.pages, page));
+  if (page > 0)
+    FT_TRY(map_pages(&tensors[1], slotted, &tiled->rest.pages, page, sequence->nq <= q_rows));
   int count = FT_COUNT(tensors) - 1 - ft_outputs_are_wide(request); /* stored from registers */
   struct ft_score_tile tile;
   tiled->of_score = (struct ft_tensor_map){0};
@@ -318,7 +320,7 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
     tensors[count++] =
         (struct ft_mapped){"captured", &tiled->of_score, &tile.tensor, tile.columns, tile.rows,
                            tile.heads, tile.batch,       WARP_ROWS,    false,        0,
-                           1,          tile.dtype};
+                           1,          tile.dtype,       false};
   return ft_map_tensors(tensors, count, launch->plan->maps, driver);
 }
 
