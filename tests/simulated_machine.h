@@ -70,7 +70,7 @@ static int simulated_compile(void *payload, const struct ft_config *config,
   kernel->registers = 100 + index % 7;
   kernel->smem_bytes = 1000 * (1 + index % 5);
   kernel->threads = 128;
-  kernel->spill_bytes = machine->fates[index] == SPILLS ? 80 : 0;
+  kernel->spill_bytes = machine->fates[index] == SPILLS ? 208 : 0;
   if (machine->fates[index] == SERIAL)
     kernel->log = strdup("ptxas info    : (C7519) warpgroup.arrive is injected in around line 9\n"
                          "ptxas info    : (C7512) Potential Performance Loss: wgmma.mma_async "
