@@ -36,7 +36,7 @@ import numpy as np
 
 DEPTH, RATE, HELD, PLACES = 6, 0.2, 3.0, 64  # of the trees; HELD draws leaves to 0, PLACES are those where a feature may be divided
 ROUNDS = {"forward": 4000, "backward": 1500}  # trees of a pass, for each seed
-OWN_ROUNDS = {"mma_backward": 1000, "wgmma_backward": 1000, "wgmma_backward_roles": 500}  # likewise of a family; others have none
+OWN_ROUNDS = {"mma_backward": 800, "wgmma_backward": 1400, "wgmma_backward_roles": 500}  # likewise of a family; others have none
 COLUMNS, GROUPS = 0.4, 0.7  # share of the features and of the groups that a tree is made of
 NEAR = 0.2  # a trial that is slower than the best of its group by this share counts half, as those near the best are to be told apart
 SWEEP = 0.3  # a sweep of one request is not worth as much as all others: trials of a group count by their number to minus that
