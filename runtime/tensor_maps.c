@@ -27,10 +27,10 @@ static int type_of(enum ft_dtype dtype) {
   return TYPE_UINT8;
 }
 
-/* L2 fills a line of 128 bytes by sectors of 32, the whole line where that is asked for. A line
- * that holds the end of a row and the begin of the next head's is of use to both. Where heads are
- * read far apart in time, it comes from memory twice, and half lines are better. That is not so
- * where a row ends within a sector (bench/ledger.md, "Lines that two heads share"). */
+/* L2 fills a line of 128 bytes by sectors of 32, or whole where that is asked for. A line may hold
+ * the end of one head's row and the beginning of the next head's. Where blocks read the two far
+ * apart in time, the whole line comes from memory twice, and half lines are better. Where a row
+ * ends within a sector they are not (bench/ledger.md, "Lines that two heads share"). */
 static int promotion_of(const struct ft_mapped *tensor) {
   const bool is_alone = tensor->tensor->stride.row == tensor->columns; /* the next row follows */
   const int row_bytes = tensor->columns * ft_dtype_bytes(tensor->dtype);

@@ -237,7 +237,7 @@ static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *
 /* ---- tensor maps ---- */
 
 /* The pools of K and V as sequences, packed: pages and heads are one dimension. There is a box for
- * each page, or for a part of one. is_read_once: by the one work tile of a sequence and head. */
+ * each page, or for a part of one. is_read_once: a sequence's head has one work tile. */
 static int map_pages(struct ft_mapped *k_and_v, struct ft_arg_tensor *slotted,
                      struct ft_arg_pages *pages, int page, bool is_read_once) {
   struct ft_arg_slots *const slots[] = {&pages->k, &pages->v};
