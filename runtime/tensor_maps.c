@@ -7,7 +7,8 @@
 
 #include "generator/status.h"
 
-enum { ROW_BYTES = 128, SECTOR_BYTES = 32, STRIDE_BYTES = 16 }; /* strides are multiples */
+enum { ROW_BYTES = 128, STRIDE_BYTES = 16 };  /* strides are multiples */
+enum { LINE_BYTES = 128, SECTOR_BYTES = 32 }; /* of L2: a line has four sectors */
 enum { TYPE_UINT8 = 0, TYPE_FLOAT16 = 6, TYPE_BFLOAT16 = 9, SWIZZLE_128B = 3 };
 enum { PROMOTE_TO_64B = 1, PROMOTE_TO_128B = 2 };
 
@@ -27,15 +28,15 @@ static int type_of(enum ft_dtype dtype) {
   return TYPE_UINT8;
 }
 
-/* L2 fills a line of 128 bytes by sectors of 32, or whole where that is asked for. A line may hold
- * the end of one head's row and the beginning of the next head's. Where blocks read the two far
- * apart in time, the whole line comes from memory twice, and half lines are better. Where a row
- * ends within a sector they are not (bench/ledger.md, "Lines that two heads share"). */
-static int promotion_of(const struct ft_mapped *tensor) {
-  const bool is_alone = tensor->tensor->stride.row == tensor->columns; /* the next row follows */
-  const int row_bytes = tensor->columns * ft_dtype_bytes(tensor->dtype);
-  const bool shares_lines =
-      !is_alone && row_bytes % ROW_BYTES != 0 && row_bytes % SECTOR_BYTES == 0;
+/* How much L2 reads from memory where a part of a line is asked for: the line, or half of it. A
+ * head's row may end inside a line, and then the next head's row begins there. If the blocks that
+ * read these two heads run far apart in time, L2 reads the line for each of them, and half lines
+ * are faster. They are not faster if the row ends inside a sector. Measured: bench/ledger.md,
+ * "Lines that two heads share". bytes: of an element. */
+static int promotion_of(const struct ft_mapped *tensor, int bytes) {
+  const int row = tensor->columns * bytes;
+  const bool rows_adjoin = tensor->tensor->stride.row == tensor->columns;
+  const bool shares_lines = !rows_adjoin && row % LINE_BYTES != 0 && row % SECTOR_BYTES == 0;
   return tensor->heads_apart && shares_lines ? PROMOTE_TO_64B : PROMOTE_TO_128B;
 }
 
@@ -69,7 +70,7 @@ static struct ft_map_key key_of(const struct ft_mapped *tensor) {
                            .box = {(unsigned)(ROW_BYTES / bytes)},
                            .dimensions = 1,
                            .type = type_of(tensor->dtype),
-                           .promotion = promotion_of(tensor)};
+                           .promotion = promotion_of(tensor, bytes)};
   const int packed = tensor->packed ? tensor->packed : 1;
   if (tensor->ragged) {
     add_rows_of_sequences(&key, tensor, bytes);

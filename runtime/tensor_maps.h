@@ -20,7 +20,7 @@ struct ft_mapped {
   int packed;   /* heads whose rows lie beside each other in a box; 0: four dimensions do */
   int of_query; /* rows of a query in a box, as many as heads or more; 1: no heads are packed */
   enum ft_dtype dtype;
-  bool heads_apart; /* blocks read the heads of a row far apart in time */
+  bool heads_apart; /* the blocks that read different heads run far apart in time */
 };
 
 /* count: up to FT_MAP_TENSORS. cache: where maps are looked for and kept; NULL: nowhere.

@@ -236,8 +236,9 @@ START_TEST(as_many_sets_alternate_as_there_are_slots) {
 }
 END_TEST
 
-/* Rows of 96 bytes share lines with other heads. Those of 128 and 256 do not, nor those of a single
- * head. Rows of 80 bytes share sectors, too. */
+/* A line of L2 has 128 bytes. Where heads lie beside each other, two of them share a line if a row
+ * has 96 bytes, and none do if it has 128 or 256. With a single head no line is shared. Two heads
+ * share even a sector of 32 bytes if a row has 80. */
 START_TEST(heads_that_share_lines_and_are_apart_are_read_by_halves_of_them) {
   enum { HALVES = 1, LINES = 2 };
   static const struct {

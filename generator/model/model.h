@@ -6,12 +6,6 @@
 
 #include "generator/model/prediction.h"
 
-/* Bytes of local memory per thread up to which a candidate is still measured. Beyond it is
- * `spilled`. Values that ptxas parks outside the registers can cost less than a smaller tile: of
- * 599 requests in fp32 the fastest config of 15 spilled more than 64 bytes, that of one more than
- * 192 (H200). */
-enum { FT_SPILL_TOLERATED = 192 };
-
 /* score NULL: the request has none, or it is not known. registers 0: the budget's estimate.
  * spill_bytes > 0 is charged as local traffic. */
 struct ft_prediction ft_model(const struct ft_request *request, const struct ft_arch *arch,

@@ -237,7 +237,8 @@ static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *
 /* ---- tensor maps ---- */
 
 /* The pools of K and V as sequences, packed: pages and heads are one dimension. There is a box for
- * each page, or for a part of one. is_read_once: a sequence's head has one work tile. */
+ * each page, or for a part of one. is_read_once: one work tile has all queries of a head, so K and
+ * V are read once. */
 static int map_pages(struct ft_mapped *k_and_v, struct ft_arg_tensor *slotted,
                      struct ft_arg_pages *pages, int page, bool is_read_once) {
   struct ft_arg_slots *const slots[] = {&pages->k, &pages->v};

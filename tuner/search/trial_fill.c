@@ -6,8 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "generator/model/model.h"
-
 void ft_trial_begin(struct ft_trial *trial, const struct ft_trial *stamp,
                     const struct ft_candidate *candidate) {
   *trial = *stamp;

@@ -17,6 +17,12 @@ void ft_trial_end(struct ft_trial *trial, enum ft_outcome outcome, const char *r
 void ft_trial_set_kernel(struct ft_trial *trial, const struct ft_kernel *kernel);
 void ft_trial_set_timing(struct ft_trial *trial, const struct ft_timing *timing);
 
+/* A candidate is timed if its kernel keeps at most so many bytes of a thread in local memory. If it
+ * keeps more, the outcome is `spilled`. Values outside the registers can cost less than a smaller
+ * tile. On an H200 kernels of 599 requests in fp32 were timed, whatever they spilled. The fastest
+ * kernel of 15 requests kept more than 64 bytes there. That of one request kept more than 192. */
+enum { FT_SPILL_TOLERATED = 192 };
+
 /* Whether the compiled kernel is not worth timing: it spills more than FT_SPILL_TOLERATED bytes, or
  * ptxas says (C75xx) that its wgmma run one by one or that setmaxnreg is ignored. The trial is
  * ended then. The default is always timed: the others are compared with it. */
